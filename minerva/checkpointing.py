@@ -1,0 +1,132 @@
+"""Checkpoints: whole, atomic, and loaded without running code."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FORMAT = 1
+"""Raised when an older Minerva could no longer read what this one writes."""
+
+_PACKAGES = ("minerva-rl", "torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy")
+
+
+class CheckpointError(ValueError):
+    """A file is not a checkpoint that can be used here; the message says why."""
+
+
+def write(path: Path, checkpoint: dict[str, Any]) -> None:
+    """Write a checkpoint so that, whenever the process dies, `path` holds a whole one: the new or the old.
+
+    Args:
+        path: Where to; its folder exists.
+        checkpoint: Tensors and plain values only.
+    """
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("wb") as file:
+        torch.save({"format": FORMAT, "versions": versions(), **checkpoint}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a checkpoint (tensors and plain values; pickled code is refused).
+
+    Raises:
+        CheckpointError: The file is missing, damaged, not a checkpoint, or of a newer format.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"checkpoint: there is no file {path}.")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch itself does not compare the checksums
+        if damaged is not None:
+            raise CheckpointError(f"checkpoint: {path} is damaged (in {damaged}).")
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"checkpoint: {path} is damaged or not a checkpoint of Minerva ({reason}).") from error
+    if not isinstance(checkpoint, dict) or "format" not in checkpoint or "algorithm" not in checkpoint:
+        raise CheckpointError(f"checkpoint: {path} was not written by Minerva.")
+    if checkpoint["format"] > FORMAT:
+        raise CheckpointError(
+            f"checkpoint: {path} has format {checkpoint['format']}, this Minerva reads up to {FORMAT}; "
+            "update Minerva to use it."
+        )
+    return checkpoint
+
+
+def find(run: Path) -> list[Path]:
+    """List the checkpoints of a run's folder, the last one first, then the best.
+
+    Raises:
+        CheckpointError: There is no such folder, or no checkpoint in it.
+    """
+    if not run.is_dir():
+        raise CheckpointError(f"run: there is no folder {run}.")
+    found = sorted(run.glob("*_last.pt")) + sorted(run.glob("*_best.pt"))
+    if not found:
+        raise CheckpointError(
+            f"run: {run} holds no checkpoint (*_last.pt or *_best.pt); give a folder that `minerva train` wrote."
+        )
+    return found
+
+
+def read_newest(run: Path) -> tuple[Path, dict[str, Any], str | None]:
+    """Read a run's last checkpoint, or the best one where the last is damaged.
+
+    Returns:
+        The file, what it holds, and a sentence where it was not the last.
+
+    Raises:
+        CheckpointError: None of them can be read.
+    """
+    problems: list[str] = []
+    for path in find(run):
+        try:
+            checkpoint = read(path)
+        except CheckpointError as error:
+            problems.append(str(error))
+            continue
+        note = f"{problems[0]} Going on from {path.name} instead." if problems else None
+        return path, checkpoint, note
+    raise CheckpointError(" ".join(problems))
+
+
+def versions() -> dict[str, str]:
+    """Name the versions of what makes a result."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str | None:
+    """Name the commit of the user's own work (the current folder's repository), "-dirty" where it was changed."""
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True, text=True, timeout=5, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
+
+
+def command_line() -> str:
+    """Give the command that this process was started with."""
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -1,0 +1,47 @@
+"""Batched environments: from an id, or a user's own factory, to N environments that are stepped together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from minerva.environments.base import BatchedEnvironment, EnvironmentFailureError, Episode, Step
+from minerva.environments.gymnasium_backend import GymnasiumBatch, Vectorization
+from minerva.environments.ids import EnvFactory, display_name, known_ids, resolve
+from minerva.environments.normalisers import RewardNormalizer
+
+__all__ = [
+    "BatchedEnvironment",
+    "EnvFactory",
+    "EnvironmentFailureError",
+    "Episode",
+    "GymnasiumBatch",
+    "RewardNormalizer",
+    "Step",
+    "display_name",
+    "known_ids",
+    "make",
+    "resolve",
+]
+
+
+def make(
+    env: str | EnvFactory,
+    num_envs: int = 1,
+    seed: int = 42,
+    vectorization: Vectorization = "sync",
+    num_workers: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> BatchedEnvironment:
+    """Make a batched environment.
+
+    Args:
+        env: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
+        num_envs: How many environments are stepped together.
+        seed: Environment i is seeded from ``seed + i``.
+        vectorization: ``"sync"`` for this process, ``"subprocess"`` for worker processes.
+        num_workers: Worker processes; None for one a core.
+        env_kwargs: Passed to the environment's constructor.
+    """
+    factory = resolve(env, env_kwargs)
+    return GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers)

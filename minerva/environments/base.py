@@ -1,0 +1,105 @@
+"""What a batched environment is, whichever backend stands behind it.
+
+Every backend follows Gymnasium's NEXT_STEP autoreset. When an episode ends at step t, the observation returned by that
+step is the episode's last one; the next step ignores its action, returns the first observation of the next episode and
+is marked `restarting`. So the observation after every step that is not restarting is the true successor of the one
+before it, and nothing special happens at a time limit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+
+class EnvironmentFailureError(RuntimeError):
+    """An environment raised, returned something that is not a number, or its process died."""
+
+
+class Episode(NamedTuple):
+    """An episode that has just ended."""
+
+    index: int  # of the environment in the batch
+    episode_return: float  # of raw rewards
+    length: int
+
+
+class Step(NamedTuple):
+    """What one step of N environments gave."""
+
+    observations: NDArray[np.float32]  # [N, O], flat
+    rewards: NDArray[np.float64]  # [N], raw; 0 where restarting
+    terminated: NDArray[np.bool_]  # [N]
+    truncated: NDArray[np.bool_]  # [N]
+    restarting: NDArray[np.bool_]  # [N]: this step crossed into a new episode, its action was ignored
+    episodes: list[Episode]  # those that ended in this step
+
+
+class BatchedEnvironment(Protocol):
+    """N environments that are stepped together. A backend is one file that provides this.
+
+    Attributes:
+        num_envs: N.
+        raw_observation_space: The space of one environment before flattening.
+        observation_dim: O, the length of a flattened observation.
+        action_space: The action space of one environment.
+        description: One line that says what runs (backend, vectorisation).
+    """
+
+    num_envs: int
+    raw_observation_space: Space[Any]
+    observation_dim: int
+    action_space: Space[Any]
+    description: str
+
+    def reset(self) -> NDArray[np.float32]:
+        """Start an episode everywhere and return the first observations, ``[N, O]``."""
+        ...
+
+    def step(self, actions: NDArray[np.float32]) -> Step:
+        """Step everywhere (``actions``: ``[N, A]``, clipped to the box here)."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give all that is needed to go on from here, as tensors and plain values."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> str | None:
+        """Go on from a saved state; returns a sentence where that is not exact, else None."""
+        ...
+
+    def close(self) -> None:
+        """Release processes and simulators."""
+        ...
+
+
+class EpisodeStatistics:
+    """Returns and lengths of episodes, from raw rewards."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.returns = np.zeros(num_envs, dtype=np.float64)
+        self.lengths = np.zeros(num_envs, dtype=np.int64)
+
+    def add(
+        self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], restarting: NDArray[np.bool_]
+    ) -> list[Episode]:
+        """Take in one step and return the episodes that it ended."""
+        self.returns += rewards
+        self.lengths += ~restarting
+        if not ended.any():
+            return []
+        finished = [Episode(int(i), float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(ended)]
+        self.returns[ended] = 0.0
+        self.lengths[ended] = 0
+        return finished
+
+
+def clip_to_box(actions: NDArray[np.float32], space: Space[Any]) -> NDArray[np.float32]:
+    """Clip ``[N, A]`` actions to a Box (other spaces pass)."""
+    if isinstance(space, spaces.Box):
+        # float32 bounds: a bound that float32 cannot hold must not turn the actions into float64
+        return np.clip(actions, space.low.reshape(-1).astype(np.float32), space.high.reshape(-1).astype(np.float32))
+    return actions

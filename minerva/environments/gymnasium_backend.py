@@ -1,0 +1,146 @@
+"""The Gymnasium backend: any `gymnasium.Env`, in this process or in worker processes, saved and resumed exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, Step, clip_to_box
+from minerva.environments.ids import EnvFactory
+from minerva.environments.spaces import flat_size
+from minerva.environments.workers import STEP, Group, LocalGroup, SubprocessGroup
+from minerva.utils.seeding import numpy_generator_state, set_numpy_generator_state
+
+Vectorization = Literal["sync", "subprocess"]
+
+
+class GymnasiumBatch:
+    """N Gymnasium environments with NEXT_STEP autoreset.
+
+    Each episode is reset with a seed of its own, drawn from its environment's generator. A saved state holds that seed
+    and the actions since; resuming replays them, so no environment has to know how to save itself.
+
+    Args:
+        factories: One function an environment.
+        seed: Environment i draws its episodes' seeds from a generator seeded with ``seed + i``.
+        vectorization: ``"sync"`` (this process) or ``"subprocess"`` (worker processes).
+        num_workers: Worker processes; None for one a core.
+    """
+
+    def __init__(
+        self,
+        factories: Sequence[EnvFactory],
+        seed: int,
+        vectorization: Vectorization = "sync",
+        num_workers: int | None = None,
+    ) -> None:
+        self.num_envs = n = len(factories)
+        self._group: Group = (
+            LocalGroup(factories) if vectorization == "sync" else SubprocessGroup(factories, num_workers)
+        )
+        self.raw_observation_space, self.action_space = self._group.spaces
+        self.observation_dim = flat_size(self.raw_observation_space)
+        self.description = f"Gymnasium, {n} environment{'s' * (n > 1)}, {self._group.description}"
+        self.statistics = EpisodeStatistics(n)
+        self._generators = [np.random.default_rng(seed + i) for i in range(n)]
+        self._episode_seeds = np.zeros(n, dtype=np.int64)
+        self._ended = np.zeros(n, dtype=np.bool_)  # the next step restarts these
+        self._observations = np.zeros((n, self.observation_dim), dtype=np.float32)
+        action_dim = int(np.prod(self.action_space.shape or ()))
+        self._history = np.zeros((n, 1024, action_dim), dtype=np.float32)  # the actions of each running episode
+        self._history_length = np.zeros(n, dtype=np.int64)
+        self._rows = np.arange(n)
+
+    def reset(self) -> NDArray[np.float32]:
+        """Start an episode everywhere and return the first observations, ``[N, O]``."""
+        self._ended[:] = True
+        self.statistics = EpisodeStatistics(self.num_envs)
+        actions = np.zeros((self.num_envs, self._history.shape[2]), dtype=np.float32)
+        return self.step(actions).observations
+
+    def step(self, actions: NDArray[np.float32]) -> Step:
+        """Step everywhere; an environment whose episode has ended restarts instead."""
+        actions = clip_to_box(actions, self.action_space)
+        restarting = self._ended.copy()
+        orders = np.full(self.num_envs, STEP, dtype=np.int64)
+        if restarting.any():
+            for i in np.flatnonzero(restarting):
+                orders[i] = self._episode_seeds[i] = self._generators[i].integers(2**31)
+        outcome = self._group.apply(actions, orders)
+        observations, rewards = outcome.observations.copy(), outcome.rewards.copy()
+        terminated, truncated = outcome.terminated.copy(), outcome.truncated.copy()
+        if not (np.isfinite(observations).all() and np.isfinite(rewards).all()):
+            raise EnvironmentFailureError(_describe_non_finite(observations, rewards))
+        self._remember(actions, restarting)
+        self._ended = terminated | truncated
+        self._observations = observations
+        episodes = self.statistics.add(rewards, self._ended, restarting)
+        return Step(observations, rewards, terminated, truncated, restarting, episodes)
+
+    def _remember(self, actions: NDArray[np.float32], restarting: NDArray[np.bool_]) -> None:
+        if self._history_length.max() == self._history.shape[1]:
+            self._history = np.concatenate([self._history, np.zeros_like(self._history)], axis=1)
+        self._history[self._rows, self._history_length] = actions
+        self._history_length += 1
+        self._history_length[restarting] = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give seeds, actions since, generators and statistics."""
+        return {
+            "generators": [numpy_generator_state(generator) for generator in self._generators],
+            "episode_seeds": self._episode_seeds.tolist(),
+            "actions": [
+                torch.from_numpy(self._history[i, :length].copy()) for i, length in enumerate(self._history_length)
+            ],
+            "ended": self._ended.tolist(),
+            "observations": torch.from_numpy(self._observations.copy()),
+            "returns": self.statistics.returns.tolist(),
+            "lengths": self.statistics.lengths.tolist(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> str | None:
+        """Replay each running episode from its seed; returns a sentence where it came out otherwise than it was."""
+        for generator, plain in zip(self._generators, state["generators"], strict=True):
+            set_numpy_generator_state(generator, plain)
+        self._episode_seeds[:] = state["episode_seeds"]
+        self._ended[:] = state["ended"]
+        self.statistics.returns[:] = state["returns"]
+        self.statistics.lengths[:] = state["lengths"]
+        actions = [tensor.numpy() for tensor in state["actions"]]
+        longest = max(len(taken) for taken in actions)
+        capacity = self._history.shape[1]
+        while capacity <= longest:
+            capacity *= 2
+        self._history = np.zeros((self.num_envs, capacity, self._history.shape[2]), dtype=np.float32)
+        for i, taken in enumerate(actions):
+            self._history[i, : len(taken)] = taken
+            self._history_length[i] = len(taken)
+        # An episode that has ended is left by a reset with a fresh seed: there is nothing to replay.
+        seeds = [None if ended else seed for seed, ended in zip(self._episode_seeds.tolist(), self._ended, strict=True)]
+        reached = self._group.replay(seeds, actions)
+        self._observations = state["observations"].numpy().copy()
+        running = ~self._ended
+        if not np.array_equal(reached[running], self._observations[running]):
+            return (
+                "an environment did not come back to the state it was saved in: it is not deterministic given its seed "
+                "and actions, so this run goes on but is not bit for bit what it would have been"
+            )
+        return None
+
+    def close(self) -> None:
+        """Release processes and simulators."""
+        self._group.close()
+
+
+def _describe_non_finite(observations: NDArray[np.float32], rewards: NDArray[np.float64]) -> str:
+    for i, (observation, reward) in enumerate(zip(observations, rewards, strict=True)):
+        if not np.isfinite(reward):
+            return f"environment {i} returned the reward {reward}"
+        if not np.isfinite(observation).all():
+            where = int(np.flatnonzero(~np.isfinite(observation))[0])
+            return f"environment {i} returned an observation with {observation[where]} at position {where}"
+    return "an environment returned a value that is not a number"

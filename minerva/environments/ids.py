@@ -1,0 +1,112 @@
+"""From an environment's name to a function that makes it."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import registry
+
+EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]
+DM_CONTROL_PREFIX = "dm_control/"
+DM_CONTROL_FORM = "dm_control/<domain>/<task>, such as dm_control/cheetah/run"
+
+
+def resolve(env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None = None) -> EnvFactory:
+    """Turn an environment id, or the user's own factory, into a function that makes one environment.
+
+    Args:
+        env: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
+        env_kwargs: Passed to the environment's constructor.
+
+    Raises:
+        ValueError: The name is unknown or malformed, or what it needs is not installed.
+    """
+    kwargs = dict(env_kwargs or {})
+    if not isinstance(env, str):
+        factory = env
+        return lambda: factory(**kwargs)
+    if env.startswith(DM_CONTROL_PREFIX):
+        domain, task = _dm_control_parts(env)
+        return lambda: _make_dm_control(domain, task, kwargs)
+    _check_gymnasium_id(env)
+    return lambda: _make_gymnasium(env, kwargs)
+
+
+def display_name(env: str | EnvFactory) -> str:
+    """Name an environment in logs, folders and checkpoints."""
+    if isinstance(env, str):
+        return env
+    module, name = getattr(env, "__module__", "?"), getattr(env, "__qualname__", type(env).__name__)
+    return f"custom:{module}.{name}"
+
+
+def known_ids(pattern: str = "") -> list[str]:
+    """List the ids that can be trained on here and contain `pattern` (whatever its case)."""
+    # Only what Gymnasium itself and the user's packages registered in full: no aliases that need a missing package.
+    ids = [name for name, spec in registry.items() if spec.entry_point is not None and "tabular" not in name.lower()]
+    ids += _dm_control_ids()
+    return sorted(name for name in ids if pattern.lower() in name.lower())
+
+
+def _check_gymnasium_id(name: str) -> None:
+    if ":" in name:  # "package:Env-v0" imports the package that registers the environment
+        return
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        near = difflib.get_close_matches(name, known_ids(), n=3, cutoff=0.5)
+        hint = f"Did you mean {', '.join(near)}?" if near else "`minerva envs` lists the known ones."
+        raise ValueError(f"env: no environment is called {name!r}. {hint}") from error
+
+
+def _make_gymnasium(name: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+    try:
+        # The passive checker is a tool for an environment's author; here it would only slow every step.
+        return gymnasium.make(name, disable_env_checker=True, **kwargs)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ValueError(
+            f"env: {name} needs a package that is not installed ({error}). "
+            'For MuJoCo tasks: pip install "minerva-rl[mujoco]".'
+        ) from error
+    except (TypeError, gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise ValueError(f"env: {name} could not be made with {kwargs or 'no arguments'}: {error}") from error
+
+
+def _dm_control_parts(name: str) -> tuple[str, str]:
+    parts = name.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise ValueError(f"env: a dm_control task is written {DM_CONTROL_FORM}; got {name!r}.")
+    ids = _dm_control_ids()
+    if not ids:
+        raise ValueError(f'env: {name} needs dm_control, which is not installed: pip install "minerva-rl[dm_control]".')
+    if name not in ids:
+        near = difflib.get_close_matches(name, ids, n=3, cutoff=0.5)
+        hint = f"Did you mean {', '.join(near)}?" if near else "`minerva envs dm_control` lists the known ones."
+        raise ValueError(f"env: dm_control has no task {name!r}. {hint}")
+    return parts[1], parts[2]
+
+
+def _dm_control_ids() -> list[str]:
+    if any(importlib.util.find_spec(package) is None for package in ("dm_control", "shimmy")):
+        return []
+    from dm_control import suite
+
+    return [f"{DM_CONTROL_PREFIX}{domain}/{task}" for domain, task in suite.ALL_TASKS]
+
+
+def _make_dm_control(domain: str, task: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+    # Shimmy's registration also imports manipulation and locomotion; the suite alone is loaded here, seconds sooner.
+    from dm_control import suite
+    from shimmy.dm_control_compatibility import DmControlCompatibilityV0
+
+    arguments = {name: value for name, value in kwargs.items() if name != "render_mode"}
+    try:
+        loaded = suite.load(domain, task, **arguments)
+    except TypeError as error:
+        raise ValueError(f"env: dm_control/{domain}/{task} could not be made with {kwargs}: {error}") from error
+    env: gymnasium.Env[Any, Any] = DmControlCompatibilityV0(loaded, render_mode=kwargs.get("render_mode"))
+    return env

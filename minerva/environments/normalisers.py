@@ -1,0 +1,50 @@
+"""The reward normaliser (the observation normaliser is `minerva.utils.running_norm.RunningNorm`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from minerva.utils.running_norm import RunningNorm
+
+
+class RewardNormalizer(nn.Module):
+    """Divides rewards by the running standard deviation of the discounted return; they are not centred.
+
+    Shared over the batch. A restarting step has no reward: it neither counts nor changes anything.
+
+    Args:
+        num_envs: N.
+        gamma: Discount of the return whose deviation is measured.
+        clip: Normalised rewards are clipped to ``[-clip, clip]``.
+        eps: Added to the variance before the root.
+    """
+
+    discounted_return: Tensor
+
+    def __init__(self, num_envs: int, gamma: float, clip: float = 10.0, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.gamma = gamma
+        self.clip = clip
+        self.eps = eps
+        self.statistics = RunningNorm(1)
+        self.register_buffer("discounted_return", torch.zeros(num_envs, dtype=torch.float64))
+
+    def normalise(
+        self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], restarting: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Take in one step's raw rewards, ``[N]``, and return them normalised.
+
+        The statistics are updated before they divide; a return starts from zero again after an episode has terminated
+        or truncated.
+        """
+        returns = self.discounted_return.numpy()
+        real = ~restarting
+        # LaTeX: G_t = r_t + \gamma G_{t-1}
+        returns[real] = rewards[real] + self.gamma * returns[real]
+        self.statistics.update(torch.from_numpy(returns[real]).unsqueeze(1))
+        deviation = np.sqrt(float(self.statistics.var) + self.eps)
+        returns[ended] = 0.0
+        return np.clip(rewards / deviation, -self.clip, self.clip)

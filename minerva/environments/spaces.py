@@ -1,0 +1,106 @@
+"""Observation spaces: flattening to one float32 vector, and a form of plain values for checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+Writer = Callable[[Any, NDArray[np.float32]], None]
+
+
+def flat_size(space: Space[Any]) -> int:
+    """Length of the vector that an observation of this space flattens to.
+
+    Raises:
+        ValueError: The space has no vector of fixed length (Text, Graph, Sequence).
+    """
+    if not space.is_np_flattenable:
+        raise ValueError(
+            f"observation space: must flatten to a vector of fixed length, got {space}. "
+            "Wrap the environment so that it returns a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple."
+        )
+    return int(spaces.flatdim(space))
+
+
+def flat_writer(space: Space[Any]) -> Writer:
+    """Make the function that writes an observation of `space` into a float32 row.
+
+    It gives what `gymnasium.spaces.flatten` gives, without its intermediate arrays: this runs at every step.
+    """
+    if isinstance(space, spaces.Box):
+        return _write_box
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        children: list[tuple[Any, Space[Any]]] = (
+            list(space.spaces.items()) if isinstance(space, spaces.Dict) else list(enumerate(space.spaces))
+        )
+        parts: list[tuple[Any, slice, Writer]] = []
+        start = 0
+        for key, child in children:
+            stop = start + flat_size(child)
+            parts.append((key, slice(start, stop), flat_writer(child)))
+            start = stop
+
+        def write_parts(observation: Any, row: NDArray[np.float32]) -> None:
+            for key, where, write in parts:
+                write(observation[key], row[where])
+
+        return write_parts
+
+    def write_flattened(observation: Any, row: NDArray[np.float32]) -> None:
+        row[:] = spaces.flatten(space, observation)
+
+    return write_flattened
+
+
+def _write_box(observation: Any, row: NDArray[np.float32]) -> None:
+    row[:] = np.asarray(observation).reshape(-1)
+
+
+def space_to_plain(space: Space[Any]) -> dict[str, Any]:
+    """Describe a space with plain values, so that a checkpoint can hold it without pickled code."""
+    if isinstance(space, spaces.Box):
+        return {
+            "kind": "Box",
+            "low": space.low.reshape(-1).tolist(),
+            "high": space.high.reshape(-1).tolist(),
+            "shape": list(space.shape),
+            "dtype": str(space.dtype),
+        }
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist()}
+    if isinstance(space, spaces.MultiBinary):
+        return {"kind": "MultiBinary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        return {"kind": "Dict", "spaces": {key: space_to_plain(child) for key, child in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "Tuple", "spaces": [space_to_plain(child) for child in space.spaces]}
+    raise ValueError(
+        f"space: must be a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, got {space}. "
+        "Wrap the environment so that it uses one of these."
+    )
+
+
+def space_from_plain(plain: dict[str, Any]) -> Space[Any]:
+    """Make the space that `space_to_plain` described."""
+    kind = plain["kind"]
+    if kind == "Box":
+        shape, dtype = tuple(plain["shape"]), np.dtype(plain["dtype"])
+        low, high = (np.array(plain[bound], dtype=dtype).reshape(shape) for bound in ("low", "high"))
+        return spaces.Box(low, high, dtype=dtype.type)
+    if kind == "Discrete":
+        return spaces.Discrete(plain["n"], start=plain["start"])
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(np.array(plain["nvec"]))
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(plain["shape"])
+    if kind == "Dict":
+        return spaces.Dict({key: space_from_plain(child) for key, child in plain["spaces"].items()})
+    if kind == "Tuple":
+        return spaces.Tuple([space_from_plain(child) for child in plain["spaces"]])
+    raise ValueError(f"space: unknown kind {kind!r} in this checkpoint; it was written by a newer Minerva.")

@@ -1,0 +1,246 @@
+"""Groups of environments in this process or in worker processes, each stepped or reset on its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, Protocol
+
+import cloudpickle
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from minerva.environments.base import EnvironmentFailureError
+from minerva.environments.ids import EnvFactory
+from minerva.environments.spaces import flat_size, flat_writer
+
+STEP = -1
+"""Order: step this environment with its action. A number from 0 on means: reset it with that seed."""
+IDLE = -2
+"""Order: leave this environment alone."""
+
+
+class Outcome(NamedTuple):
+    """What a group gave for one round of orders (rows of idle environments keep what they held)."""
+
+    observations: NDArray[np.float32]  # [n, O]
+    rewards: NDArray[np.float64]  # [n]
+    terminated: NDArray[np.bool_]  # [n]
+    truncated: NDArray[np.bool_]  # [n]
+
+
+class Group(Protocol):
+    """Environments that take orders, wherever they live."""
+
+    spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
+    description: str
+
+    def apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
+        """Carry out one order for each environment."""
+        ...
+
+    def replay(self, seeds: Sequence[int | None], actions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Reset with the seeds and take the actions; returns the observations reached (None: leave alone)."""
+        ...
+
+    def close(self) -> None:
+        """Close every environment."""
+        ...
+
+
+class LocalGroup:
+    """Environments of this process, stepped one after the other."""
+
+    def __init__(self, factories: Sequence[EnvFactory], first_index: int = 0) -> None:
+        self.envs = [factory() for factory in factories]
+        self.first_index = first_index
+        env = self.envs[0]
+        if not isinstance(env, gymnasium.Env):
+            raise ValueError(f"env: the factory must return a gymnasium.Env, got {type(env).__name__}.")
+        self.spaces = (env.observation_space, env.action_space)
+        self.description = "in process"
+        self._write = flat_writer(env.observation_space)
+        self._action_shape, self._action_dtype = env.action_space.shape, env.action_space.dtype
+        n = len(self.envs)
+        self._outcome = Outcome(
+            np.zeros((n, flat_size(env.observation_space)), dtype=np.float32),
+            np.zeros(n),
+            np.zeros(n, dtype=np.bool_),
+            np.zeros(n, dtype=np.bool_),
+        )
+
+    def apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
+        """Carry out one order for each environment; the arrays returned are overwritten by the next call."""
+        observations, rewards, terminated, truncated = self._outcome
+        env_actions = self._for_environment(actions)
+        for i, order in enumerate(orders.tolist()):
+            if order == IDLE:
+                continue
+            try:
+                if order == STEP:
+                    observation, reward, terminated[i], truncated[i], _ = self.envs[i].step(env_actions[i])
+                    rewards[i] = reward
+                else:
+                    observation, _ = self.envs[i].reset(seed=order)
+                    rewards[i], terminated[i], truncated[i] = 0.0, False, False
+                self._write(observation, observations[i])
+            except Exception as error:
+                what = "step" if order == STEP else "reset"
+                raise EnvironmentFailureError(
+                    f"environment {self.first_index + i} raised {type(error).__name__} in {what}: {error}"
+                ) from error
+        return self._outcome
+
+    def replay(self, seeds: Sequence[int | None], actions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Reset with the seeds and take the actions; returns the observations reached (None: leave alone)."""
+        observations = self._outcome.observations
+        for i, seed in enumerate(seeds):
+            if seed is None:
+                continue
+            observation, _ = self.envs[i].reset(seed=seed)
+            for action in self._for_environment(actions[i]):
+                observation, *_ = self.envs[i].step(action)
+            self._write(observation, observations[i])
+        return observations
+
+    def close(self) -> None:
+        """Close every environment."""
+        for env in self.envs:
+            env.close()
+
+    def _for_environment(self, actions: NDArray[np.float32]) -> NDArray[Any]:
+        return actions.astype(self._action_dtype, copy=False).reshape(len(actions), *(self._action_shape or ()))
+
+
+class SubprocessGroup:
+    """Environments spread evenly over worker processes, which step at the same time.
+
+    Workers are started as fresh interpreters, not forked from a process that holds threads and not spawned by
+    importing the user's script again: a script needs no ``if __name__ == "__main__"``.
+    """
+
+    def __init__(self, factories: Sequence[EnvFactory], num_workers: int | None = None) -> None:
+        n = len(factories)
+        count = min(n, num_workers or os.cpu_count() or 1)
+        edges = np.linspace(0, n, count + 1).astype(int).tolist()
+        self._slices = [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+        self.description = f"{count} worker processes"
+        self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
+        try:
+            for where in self._slices:
+                self._workers.append(_start_worker(factories[where], where.start))
+            self.spaces = [self._receive(k) for k in range(count)][0]
+        except BaseException:
+            self.close()
+            raise
+        self._outcome = Outcome(
+            np.zeros((n, flat_size(self.spaces[0])), dtype=np.float32),
+            np.zeros(n),
+            np.zeros(n, dtype=np.bool_),
+            np.zeros(n, dtype=np.bool_),
+        )
+
+    def apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
+        """Carry out one order for each environment; the arrays returned are overwritten by the next call."""
+        for k, where in enumerate(self._slices):
+            self._send(k, ("apply", actions[where], orders[where]))
+        for k, where in enumerate(self._slices):
+            for mine, theirs in zip(self._outcome, self._receive(k), strict=True):
+                mine[where] = theirs
+        return self._outcome
+
+    def replay(self, seeds: Sequence[int | None], actions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Reset with the seeds and take the actions; returns the observations reached (None: leave alone)."""
+        for k, where in enumerate(self._slices):
+            self._send(k, ("replay", seeds[where], actions[where]))
+        for k, where in enumerate(self._slices):
+            self._outcome.observations[where] = self._receive(k)
+        return self._outcome.observations
+
+    def close(self) -> None:
+        """End the workers; one that does not answer within two seconds is killed."""
+        for process, connection in self._workers:
+            connection.close()  # a worker ends when its pipe does, also when this process is killed
+            try:
+                process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._workers = []
+
+    def _send(self, k: int, message: Any) -> None:
+        try:
+            self._workers[k][1].send_bytes(cloudpickle.dumps(message))
+        except OSError as error:
+            raise self._death(k) from error
+
+    def _receive(self, k: int) -> Any:
+        try:
+            status, value = self._workers[k][1].recv()
+        except (EOFError, OSError) as error:
+            raise self._death(k) from error
+        if status == "invalid":
+            raise ValueError(value)
+        if status == "failed":
+            message, details = value
+            raise EnvironmentFailureError(message) from RuntimeError(details)
+        return value
+
+    def _death(self, k: int) -> EnvironmentFailureError:
+        process, where = self._workers[k][0], self._slices[k]
+        try:
+            code = process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            code = None
+        return EnvironmentFailureError(
+            f"the worker process of environments {where.start} to {where.stop - 1} died (exit code {code})"
+        )
+
+
+def _start_worker(factories: Sequence[EnvFactory], first_index: int) -> tuple[subprocess.Popen[bytes], Connection]:
+    ours, theirs = Pipe()
+    command = f"from minerva.environments.workers import work; work({theirs.fileno()})"
+    # One thread each: the workers are the parallelism.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # The package may be importable here only through this interpreter's own path (a script's folder, a test's).
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", command],
+        pass_fds=[theirs.fileno()],
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for the trainer, which finishes the step and saves
+    )
+    theirs.close()
+    ours.send_bytes(cloudpickle.dumps((list(factories), first_index)))
+    return process, ours
+
+
+def work(file_descriptor: int) -> None:
+    """Serve one slice of the environments until the pipe closes (the body of a worker process)."""
+    connection = Connection(file_descriptor)
+    try:
+        factories, first_index = cloudpickle.loads(connection.recv_bytes())
+        group = LocalGroup(factories, first_index)
+        connection.send(("ok", group.spaces))
+    except ValueError as error:
+        connection.send(("invalid", str(error)))
+        return
+    except Exception as error:
+        message = f"environments {first_index}… could not be made: {type(error).__name__}: {error}"
+        connection.send(("failed", (message, traceback.format_exc())))
+        return
+    try:
+        while True:
+            verb, *arguments = cloudpickle.loads(connection.recv_bytes())
+            try:
+                connection.send(("ok", getattr(group, verb)(*arguments)))
+            except EnvironmentFailureError as error:
+                connection.send(("failed", (str(error), traceback.format_exc())))
+    except (EOFError, OSError):
+        group.close()

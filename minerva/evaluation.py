@@ -1,0 +1,86 @@
+"""Evaluation that leaves the training run untouched: own environments, own generators, frozen normalisers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minerva.environments.base import clip_to_box
+from minerva.environments.ids import EnvFactory
+from minerva.environments.workers import IDLE, STEP, LocalGroup
+
+Act = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+"""From raw, flat observations ``[E, O]`` to actions ``[E, A]``."""
+
+SEED_OFFSET = 10_000
+"""Evaluation environment i of a run is seeded from ``seed + SEED_OFFSET + i``."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Returns and lengths of the episodes of one evaluation."""
+
+    returns: NDArray[np.float64]  # [E], raw rewards
+    lengths: NDArray[np.int64]  # [E]
+
+    def metrics(self) -> dict[str, float]:
+        """Give the logged summary."""
+        return {
+            "eval/return_mean": float(self.returns.mean()),
+            "eval/return_std": float(self.returns.std()),
+            "eval/return_min": float(self.returns.min()),
+            "eval/return_max": float(self.returns.max()),
+            "eval/return_median": float(np.median(self.returns)),
+            "eval/length_mean": float(self.lengths.mean()),
+        }
+
+
+class Evaluator:
+    """Runs the first episode of each of E environments, all in step.
+
+    Every evaluation starts from the same seeds. Environments are made at the first one and kept.
+
+    Args:
+        factory: Makes one environment.
+        episodes: E.
+        seed: The run's seed.
+        max_steps: Where an episode that does not end is cut.
+    """
+
+    def __init__(self, factory: EnvFactory, episodes: int, seed: int, max_steps: int = 100_000) -> None:
+        self._factory = factory
+        self._episodes = episodes
+        self._seeds = [np.random.default_rng(seed + SEED_OFFSET + i).integers(2**31) for i in range(episodes)]
+        self._max_steps = max_steps
+        self._group: LocalGroup | None = None
+
+    def run(self, act: Act) -> Evaluation:
+        """Evaluate a policy."""
+        if self._group is None:
+            self._group = LocalGroup([self._factory] * self._episodes)
+        space = self._group.spaces[1]
+        returns = np.zeros(self._episodes)
+        lengths = np.zeros(self._episodes, dtype=np.int64)
+        orders = np.array(self._seeds, dtype=np.int64)
+        no_actions = np.zeros((self._episodes, int(np.prod(space.shape or ()))), dtype=np.float32)
+        outcome = self._group.apply(no_actions, orders)
+        orders[:] = STEP
+        for _ in range(self._max_steps):
+            actions = clip_to_box(act(outcome.observations.copy()), space)
+            outcome = self._group.apply(actions, orders)
+            running = orders == STEP
+            returns[running] += outcome.rewards[running]
+            lengths += running
+            orders[outcome.terminated | outcome.truncated] = IDLE
+            if (orders == IDLE).all():
+                break
+        return Evaluation(returns, lengths)
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._group is not None:
+            self._group.close()
+            self._group = None

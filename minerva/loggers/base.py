@@ -1,0 +1,94 @@
+"""What a logger is, and a list of them that behaves as one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+
+class Logger(Protocol):
+    """Takes in the numbers of a run as they come."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Record values by name at an environment step."""
+
+    def flush(self) -> None:
+        """Hand on whatever is still held back."""
+
+    def close(self) -> None:
+        """Flush and let go of files and connections; closing twice is harmless."""
+
+
+class LoggerList:
+    """Many loggers as one.
+
+    A run whose record cannot be written must stop, so the errors of `required` loggers propagate. A tracker is a
+    convenience: an `optional` logger that raises is dropped with one note, and the run goes on without it.
+
+    Args:
+        required: Loggers whose errors propagate (the CSV file).
+        optional: Loggers that may fail (TensorBoard, W&B); `None` stands for one that could not be opened.
+        note: Told in one sentence about a dropped logger; `warnings.warn` by default.
+    """
+
+    def __init__(
+        self,
+        required: Iterable[Logger] = (),
+        optional: Iterable[Logger | None] = (),
+        note: Callable[[str], None] | None = None,
+    ) -> None:
+        self.required: list[Logger] = list(required)
+        self.optional: list[Logger] = [logger for logger in optional if logger is not None]
+        self._note = note
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Record values by name at an environment step, in every logger."""
+        # Required first: when a tracker fails at this row, the row is on record already.
+        for logger in self.required:
+            logger.log(metrics, step)
+        self._attempt(lambda logger: logger.log(metrics, step))
+
+    def flush(self) -> None:
+        """Flush every logger."""
+        for logger in self.required:
+            logger.flush()
+        self._attempt(lambda logger: logger.flush())
+
+    def close(self) -> None:
+        """Close every logger, whichever of them fails; a required one's error is raised when all have been closed."""
+        failure: Exception | None = None
+        for logger in self.required:
+            try:
+                logger.close()
+            except Exception as error:
+                failure = failure or error
+        self._attempt(lambda logger: logger.close())
+        if failure is not None:
+            raise failure
+
+    def _attempt(self, action: Callable[[Logger], None]) -> None:
+        """Do something with each optional logger and drop those that raise."""
+        for logger in tuple(self.optional):
+            try:
+                action(logger)
+            except Exception as error:
+                # Dropped before anything is said, so that it stays dropped if the note itself raises.
+                self.optional.remove(logger)
+                try:
+                    logger.close()
+                except Exception:
+                    pass  # it has failed already, and its first error is the one worth telling
+                self._tell(f"{type(logger).__name__} failed and is off for the rest of the run: {one_line(error)}")
+
+    def _tell(self, text: str) -> None:
+        if self._note is not None:
+            self._note(text)
+        else:
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+def one_line(error: BaseException) -> str:
+    """Give an error as one line of text: its kind and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,286 @@
+"""What a person at the terminal sees of a run: a live progress bar, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+_BAR_SECONDS = 0.25  # drawing takes about a millisecond: well under a percent of the run's time
+_RATE_SECONDS = 120.0  # the time left is foretold from the pace of the last two minutes
+
+
+class ConsoleLogger:
+    """Shows how far a run has come, how fast it goes, how long it will take and how well it did last.
+
+    On a terminal that is a bar in place. Elsewhere it is plain lines: one every few seconds, one at each evaluation and
+    one at the end. A reader that goes away (a closed pipe, a lost terminal) silences the console and not the run.
+
+    Args:
+        total_steps: Environment steps at which the run ends.
+        start_step: Environment step at which it starts: 0, or that of the checkpoint it resumes from.
+        title: Name of the run, shown in front.
+        stream: Where to write; standard output by default.
+        every_seconds: Time between two plain lines.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        start_step: int = 0,
+        title: str = "",
+        stream: TextIO | None = None,
+        every_seconds: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total = total_steps
+        self._step = start_step
+        self._title = title
+        self._clock = clock
+        self._metrics: dict[str, float] = {}
+        self._out = _Output(sys.stdout if stream is None else stream)
+        self._closed = False
+        self._live: Live | None = None
+        self._console: Console | None = None
+        self._started = now = clock()
+        # (time, step) about once a second: the window over which the pace is measured
+        self._marks: deque[tuple[float, int]] = deque([(now, start_step)])
+        if self._out.is_terminal():
+            self._every = _BAR_SECONDS
+            self._start_bar(own_stdout=stream is None)
+        else:
+            self._every = every_seconds
+        self._next = now + self._every
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Keep the newest values; at an evaluation, show them at once."""
+        self._metrics.update(metrics)
+        self._step = max(self._step, step)
+        if self._closed:
+            return
+        if "eval/return_mean" in metrics:
+            self._show()
+        else:
+            self.progress(self._step)
+
+    def progress(self, step: int) -> None:
+        """Note the environment step. Called from the innermost loop: it looks at the clock, and rarely does more."""
+        self._step = step
+        if self._clock() >= self._next and not self._closed:
+            self._show()
+
+    def message(self, text: str) -> None:
+        """Print a line of its own, above the bar."""
+        if self._live is not None and self._console is not None:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            self._out.line(text)
+
+    def flush(self) -> None:
+        """Show the newest values on a terminal; plain lines keep to their pace."""
+        if self._live is not None:
+            self._show()
+
+    def close(self) -> None:
+        """Show the last values and give the terminal back; closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._live is not None:
+            self._live.stop()  # draws a last time
+            self._live = None
+        else:
+            self._out.line(self._line())
+
+    def _show(self) -> None:
+        now = self._clock()
+        self._next = now + self._every
+        if now - self._marks[-1][0] >= 1.0:
+            self._marks.append((now, self._step))
+            while now - self._marks[0][0] > _RATE_SECONDS and len(self._marks) > 2:
+                self._marks.popleft()
+        if self._live is not None:
+            self._live.refresh()
+        else:
+            self._out.line(self._line())
+
+    # What is shown
+
+    def _line(self) -> str:
+        parts = [
+            *([self._title] if self._title else []),
+            f"{self._steps()} steps",
+            f"{self._fraction():6.1%}",
+            *self._facts(),
+        ]
+        return "  ".join(parts)
+
+    def _facts(self) -> list[str]:
+        """Give pace, time left and results, as far as they are known."""
+        pace = self._pace()
+        steps_per_second = self._metrics.get("charts/SPS", pace)
+        facts = []
+        if math.isfinite(steps_per_second) and steps_per_second > 0:
+            facts.append(f"{steps_per_second:,.0f} steps/s")
+        taken = _duration(self._clock() - self._started)
+        if self._step >= self._total:
+            facts.append(f"done in {taken}")
+        elif self._closed:
+            facts.append(f"stopped after {taken}")
+        else:
+            # From the pace and not from charts/SPS, which leaves out the time that evaluations take.
+            facts.append(f"{_duration((self._total - self._step) / pace)} left" if pace > 0 else "-:-- left")
+        if "eval/return_mean" in self._metrics:
+            text = f"evaluation {_number(self._metrics['eval/return_mean'])}"
+            if "eval/return_std" in self._metrics:
+                text += f" {self._out.plus_minus} {_number(self._metrics['eval/return_std'])}"
+            facts.append(text)
+        if "train/episode_return" in self._metrics:
+            facts.append(f"training {_number(self._metrics['train/episode_return'])}")
+        return facts
+
+    def _steps(self) -> str:
+        total = f"{self._total:,}"
+        return f"{self._step:>{len(total)},} / {total}"
+
+    def _fraction(self) -> float:
+        return min(self._step / self._total, 1.0) if self._total > 0 else 1.0
+
+    def _pace(self) -> float:
+        """Measure environment steps per second of wall-clock time, over the last two minutes."""
+        then, step = self._marks[0]
+        seconds = self._clock() - then
+        return (self._step - step) / seconds if seconds > 0 else 0.0
+
+    # The bar
+
+    def _start_bar(self, own_stdout: bool) -> None:
+        # Imported here: half of the time that importing this package would take otherwise.
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=self._out, force_terminal=True, force_jupyter=False)  # type: ignore[arg-type]
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._bar,
+            # Drawn by `progress`, not by a thread: a lock held by a thread while environment workers are forked stays
+            # locked in the worker for ever.
+            auto_refresh=False,
+            # So that a print or a warning in the run stands above the bar and does not tear it. What goes to a file or
+            # to another stream than the bar is left alone.
+            redirect_stdout=own_stdout,
+            redirect_stderr=own_stdout and sys.stderr is not None and sys.stderr.isatty(),
+        )
+        self._live.start(refresh=True)
+
+    def _bar(self) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        line = Table.grid(padding=(0, 2, 0, 0), expand=True)
+        if self._title:
+            line.add_column(no_wrap=True, overflow="ellipsis", max_width=40)
+        line.add_column(ratio=1, min_width=8)
+        line.add_column(no_wrap=True, justify="right")
+        bar = ProgressBar(total=max(self._total, 1), completed=self._step if self._total > 0 else 1)
+        cells: list[RenderableType] = [Text(self._title, style="bold")] if self._title else []
+        line.add_row(*cells, bar, Text(f"{self._fraction():.0%}  {self._steps()}"))
+        # One line whatever the terminal's width: a second would leave traces when the window is made narrower.
+        facts = Text(f" {self._out.dot} ".join(self._facts()), no_wrap=True, overflow="ellipsis")
+        return Group(line, facts)
+
+
+class _Output:
+    """A text stream whose reader may go away: from then on, what is written is thrown away."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream  # None: a process without standard output
+        self.encoding: str = getattr(stream, "encoding", None) or "utf-8"
+        self.plus_minus = self._if_encodable("±", "+/-")
+        self.dot = self._if_encodable("·", "|")
+
+    def line(self, text: str) -> None:
+        """Write a line and hand it on at once."""
+        self.write(text + "\n")
+        self.flush()
+
+    def write(self, text: str) -> int:
+        """Write text; characters that the stream cannot encode are replaced."""
+        if self._stream is not None:
+            try:
+                try:
+                    self._stream.write(text)
+                except UnicodeEncodeError:
+                    self._stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
+            except (OSError, ValueError) as error:
+                self._lost(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+        if self._stream is not None:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError) as error:
+                self._lost(error)
+
+    def isatty(self) -> bool:
+        """Tell whether the stream is a terminal."""
+        try:
+            return self._stream is not None and self._stream.isatty()
+        except (OSError, ValueError):
+            return False
+
+    def is_terminal(self) -> bool:
+        """Tell whether the stream is a terminal that can move its cursor."""
+        return self.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+    def fileno(self) -> int:
+        """Give the stream's file descriptor."""
+        if self._stream is None:
+            raise OSError("there is no stream")
+        return self._stream.fileno()
+
+    def _lost(self, error: Exception) -> None:
+        if isinstance(error, BlockingIOError):
+            return  # a terminal that is slow to take it in: the next line may well pass
+        stream, self._stream = self._stream, None
+        if isinstance(error, OSError) and stream is not None and stream in (sys.__stdout__, sys.__stderr__):
+            # What is stuck in the stream's buffer would raise again at exit and turn the exit code into a failure
+            # (https://docs.python.org/3/library/signal.html#note-on-sigpipe).
+            try:
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, stream.fileno())
+                os.close(null)
+            except (OSError, ValueError):
+                pass
+
+    def _if_encodable(self, text: str, otherwise: str) -> str:
+        try:
+            text.encode(self.encoding)
+        except (UnicodeEncodeError, LookupError):
+            return otherwise
+        return text
+
+
+def _number(value: float) -> str:
+    """Give a return with as many decimals as one can read at a glance."""
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def _duration(seconds: float) -> str:
+    """Give seconds as m:ss, or h:mm:ss from an hour on."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,153 @@
+"""Weights & Biases: a run that cannot be tracked still trains."""
+
+from __future__ import annotations
+
+import io
+import sys
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from minerva.loggers.base import one_line
+from minerva.utils.wandb_utils import GLOBAL_STEP, log_wandb
+
+ID_FILE = "wandb_id.txt"
+_START_SECONDS = 15.0  # how long a run waits for W&B before it starts without
+_FINISH_SECONDS = 120.0  # how long a finished run waits for its upload; `wandb sync` sends what is left
+
+
+class WandbLogger:
+    """Logs to a W&B run that `open_wandb` started, with the environment step as x axis.
+
+    Args:
+        run: The W&B run.
+        owned: Whether `close` finishes it; a run that the caller had open before is left open.
+    """
+
+    def __init__(self, run: Any, owned: bool = True) -> None:
+        self._run = run
+        self._owned = owned
+        self._closed = False
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, with which it is resumed."""
+        return str(self._run.id)
+
+    @property
+    def url(self) -> str | None:
+        """The run's page; None offline."""
+        url = getattr(self._run, "url", None)
+        return str(url) if url else None
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Record values by name at an environment step."""
+        log_wandb(metrics, step)
+
+    def flush(self) -> None:
+        """Do nothing: W&B writes and uploads in a process of its own."""
+
+    def close(self) -> None:
+        """Finish the run; closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._owned:
+            self._run.finish()
+
+
+def open_wandb(
+    mode: Literal["online", "offline"],
+    folder: Path,
+    project: str,
+    name: str,
+    config: dict[str, Any],
+    run_id: str | None = None,
+) -> WandbLogger | None:
+    """Start, or resume, a W&B run, or warn in one sentence and give None where that is not possible.
+
+    Nothing is ever asked at a prompt, and a network that does not answer costs seconds. Where a W&B run is active
+    already (a sweep, or the caller's own), the metrics go into that one and it is left open at the end.
+
+    Args:
+        mode: Upload as the run goes ("online"), or write to disk for a later `wandb sync` ("offline").
+        folder: The run's folder; W&B's files go into its subfolder ``wandb``, the id into ``wandb_id.txt``.
+        project: Project to log to.
+        name: Name to show for the run.
+        config: The run's configuration.
+        run_id: Id of the run to resume; by default the one noted in the folder, else a new one.
+    """
+    try:
+        import wandb
+    except ImportError:
+        _warn('W&B is not installed, so it gets no metrics of this run: pip install "minerva-rl[tracking]" brings it.')
+        return None
+    # Everything that can go wrong from here on is somebody else's (a key, a proxy, a server, a version), and none of it
+    # is a reason not to train.
+    try:
+        active = getattr(wandb, "run", None)
+        if active is not None:
+            active.config.update(config, allow_val_change=True)
+            _use_step_axis(active)
+            return WandbLogger(active, owned=False)
+        id_file = folder / ID_FILE
+        if run_id is None and id_file.is_file():
+            run_id = id_file.read_text().strip() or None
+        run_id = run_id or uuid.uuid4().hex[:8]
+        folder.mkdir(parents=True, exist_ok=True)
+        with _no_prompt():
+            run = wandb.init(
+                mode=mode,
+                dir=str(folder),
+                project=project,
+                name=name,
+                config=config,
+                id=run_id,
+                # Offline there is nothing to ask, and W&B would warn: `wandb sync --append` joins parts of one id.
+                resume="allow" if mode == "online" else None,
+                settings=_settings(wandb),
+            )
+        id_file.write_text(run_id + "\n")
+        _use_step_axis(run)
+        return WandbLogger(run)
+    except Exception as error:
+        remedy = " `wandb login` logs in, and offline mode needs no login." if mode == "online" else ""
+        _warn(f"W&B could not be started, so it gets no metrics of this run ({one_line(error)}).{remedy}")
+        return None
+
+
+def _use_step_axis(run: Any) -> None:
+    run.define_metric(GLOBAL_STEP)
+    run.define_metric("*", step_metric=GLOBAL_STEP)
+
+
+def _settings(wandb: Any) -> Any:
+    """Give settings that keep W&B off the terminal, where the progress bar lives, and its waits short."""
+    # console="off": W&B would put itself between the run and its standard output otherwise.
+    fields: dict[str, Any] = {
+        "silent": True,
+        "console": "off",
+        "init_timeout": _START_SECONDS,
+        "login_timeout": _START_SECONDS,
+    }
+    if "finish_timeout" in getattr(wandb.Settings, "__annotations__", {}):  # not in older versions
+        fields["finish_timeout"] = _FINISH_SECONDS
+    return wandb.Settings(**fields)
+
+
+@contextmanager
+def _no_prompt() -> Iterator[None]:
+    """Take the keyboard away: W&B then raises where it would ask for a key and wait."""
+    stdin = sys.stdin
+    sys.stdin = io.StringIO()
+    try:
+        yield
+    finally:
+        sys.stdin = stdin
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -1,0 +1,1 @@
+"""Torch modules that policies and critics are built of."""

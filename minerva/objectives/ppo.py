@@ -1,0 +1,115 @@
+"""PPO's losses (Schulman et al. 2017) and diagnostics, one value a sample; whoever calls them takes the means.
+
+Symbols: ρ probability ratio (r_t in the paper), Â normalised advantages, ε clip range, V values, R returns,
+w weights (0 for a restarting step, else 1).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
+    """Mean over the samples that count (0 where none does).
+
+    Args:
+        x: ``[B]``.
+        weights: w, ``[B]``, 0 or 1.
+    """
+    # LaTeX: \mathbb{E}[x] = \frac{\sum_b w_b x_b}{\sum_b w_b}
+    return (weights * x).sum() / weights.sum().clamp(min=1)
+
+
+def normalize_advantages(advantages: Tensor, weights: Tensor) -> Tensor:
+    """Centre advantages and divide them by their unbiased standard deviation.
+
+    Args:
+        advantages: A, ``[B]``.
+        weights: w, ``[B]``, 0 or 1.
+
+    Returns:
+        Â, ``[B]``; A itself where fewer than two samples count, since their deviation is undefined.
+    """
+    count = weights.sum()
+    centred = advantages - weighted_mean(advantages, weights)
+    variance = (weights * centred**2).sum() / (count - 1).clamp(min=1)
+    # LaTeX: \hat{A} = \frac{A - \mathrm{mean}\,A}{\mathrm{std}\,A + 10^{-8}}
+    normalised = centred / (variance.sqrt() + 1e-8)
+    return torch.where(count > 1, normalised, advantages)
+
+
+def clipped_policy_loss(log_ratio: Tensor, advantages: Tensor, clip_ratio: float) -> Tensor:
+    """The clipped surrogate objective, negated (Schulman et al. 2017, eq. 7).
+
+    Args:
+        log_ratio: log ρ, ``[B]``.
+        advantages: Â, ``[B]``.
+        clip_ratio: ε.
+
+    Returns:
+        ``[B]``.
+    """
+    # LaTeX[Schulman2017, eq. 6]: \rho = \exp(\log \pi(a|s) - \log \pi_{\mathrm{old}}(a|s))
+    ratio = log_ratio.exp()
+    # LaTeX[Schulman2017, eq. 7]: \max\left(-\hat{A} \rho,\; -\hat{A}\, \mathrm{clip}(\rho, 1 - \epsilon, 1 + \epsilon)\right)
+    return torch.max(-advantages * ratio, -advantages * ratio.clamp(1 - clip_ratio, 1 + clip_ratio))
+
+
+def value_loss(values: Tensor, returns: Tensor) -> Tensor:
+    """Half the squared error of the critic.
+
+    Args:
+        values: V, ``[B]``.
+        returns: R, ``[B]``.
+
+    Returns:
+        ``[B]``.
+    """
+    # LaTeX: \tfrac12 (V - R)^2
+    return 0.5 * (values - returns) ** 2
+
+
+def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_ratio: float) -> Tensor:
+    """Half the squared error of the critic, at least that of a step of ε away from the old value.
+
+    Args:
+        values: V, ``[B]``.
+        old_values: V_old, ``[B]``.
+        returns: R, ``[B]``.
+        clip_ratio: ε.
+
+    Returns:
+        ``[B]``.
+    """
+    # LaTeX: V_{\mathrm{clip}} = V_{\mathrm{old}} + \mathrm{clip}(V - V_{\mathrm{old}}, -\epsilon, \epsilon)
+    clipped = old_values + (values - old_values).clamp(-clip_ratio, clip_ratio)
+    # LaTeX: \tfrac12 \max\left((V - R)^2,\; (V_{\mathrm{clip}} - R)^2\right)
+    return torch.max(value_loss(values, returns), value_loss(clipped, returns))
+
+
+def kl_estimate(log_ratio: Tensor) -> Tensor:
+    """Unbiased estimate of KL(π_old ‖ π) that is never negative (Schulman 2020, "k3").
+
+    Args:
+        log_ratio: log ρ, ``[B]``.
+
+    Returns:
+        ``[B]``.
+    """
+    # LaTeX: \rho - 1 - \log \rho
+    return log_ratio.expm1() - log_ratio
+
+
+def is_clipped(log_ratio: Tensor, clip_ratio: float) -> Tensor:
+    """Which samples have left the clip range.
+
+    Args:
+        log_ratio: log ρ, ``[B]``.
+        clip_ratio: ε.
+
+    Returns:
+        ``[B]``, 0 or 1.
+    """
+    # LaTeX: \mathbb{1}\left[\,|\rho - 1| > \epsilon\,\right]
+    return (log_ratio.expm1().abs() > clip_ratio).to(log_ratio.dtype)

@@ -1,0 +1,17 @@
+"""Curves, statistics and tables: reads what a run wrote to disk, nothing else."""
+
+from minerva.report.curves import plot_curves
+from minerva.report.runs import RunRecord, Series, read_run
+from minerva.report.statistics import Summary, summarise
+from minerva.report.tables import episodes_table, evaluation_table
+
+__all__ = [
+    "RunRecord",
+    "Series",
+    "Summary",
+    "episodes_table",
+    "evaluation_table",
+    "plot_curves",
+    "read_run",
+    "summarise",
+]

@@ -1,0 +1,289 @@
+"""Learning curves of runs, from what they wrote to disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minerva.report.runs import RunRecord, Series
+from minerva.report.statistics import mean_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FloatArray = NDArray[np.float64]
+
+_SUFFIXES = (".png", ".svg", ".pdf")
+_GRID_POINTS = 200
+_RESAMPLES = 2_000
+
+# Okabe and Ito's palette, which people of every colour vision can tell apart, in an order that starts with strong ones.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_GREY = "#8a8f98"
+_INK = "#2b2f36"
+_STYLE: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "axes.labelsize": 10,
+    "axes.labelcolor": _INK,
+    "axes.titlecolor": _INK,
+    "axes.edgecolor": "#b5b9c0",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e8eb",
+    "grid.linewidth": 0.8,
+    "xtick.color": "#b5b9c0",
+    "ytick.color": "#b5b9c0",
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "lines.solid_capstyle": "round",
+    "lines.solid_joinstyle": "round",
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "legend.labelcolor": _INK,
+    "figure.facecolor": "white",
+    "savefig.dpi": 200,
+    "svg.fonttype": "none",  # text stays text: it can be searched, and set in the paper's own font
+    "svg.hashsalt": "minerva",  # the same runs give the same file
+}
+_LABELS = {
+    "eval/return_mean": "Return",
+    "eval/return_median": "Median return",
+    "train/episode_return": "Return of training episodes",
+    "eval/length_mean": "Episode length",
+    "train/episode_length": "Length of training episodes",
+}
+
+
+def plot_curves(
+    runs: Sequence[RunRecord], out: Path, metric: str = "eval/return_mean", title: str | None = None
+) -> Path:
+    """Draw the learning curves of runs, one panel an environment.
+
+    Runs of one algorithm on one environment are seeds of one experiment: a thin line each, their mean over the steps
+    that all of them have reached, and the mean's bootstrap 95% interval as a band. A run that stands alone is drawn as
+    a line; if it is the only one of the figure, its evaluation comes with a band of one standard deviation over episodes
+    and with the mean return of its training episodes.
+
+    Args:
+        runs: The runs, as `read_run` gives them.
+        out: The file to write: PNG, SVG or PDF by its suffix. Its folder is made where missing.
+        metric: Name of the metric to draw.
+        title: Title of the figure; by default the panels' environment ids stand alone.
+
+    Returns:
+        The file that was written.
+
+    Raises:
+        ValueError: No run has the metric, the suffix is none of the three, the file cannot be written, or matplotlib is
+            not installed.
+    """
+    out = Path(out)
+    if out.suffix.lower() not in _SUFFIXES:
+        raise ValueError(f"{out} does not say in which format to draw: end its name in {', '.join(_SUFFIXES)}.")
+    panels = _group(runs, metric)
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ValueError('matplotlib, which draws curves, is not installed: pip install "minerva-rl[report]".') from error
+
+    algorithms = list(dict.fromkeys(algorithm for groups in panels.values() for algorithm in groups))
+    colours = {algorithm: _COLOURS[k % len(_COLOURS)] for k, algorithm in enumerate(algorithms)}
+    columns = min(len(panels), 3)
+    rows = math.ceil(len(panels) / columns)
+    width, height = (6.4, 4.0) if len(panels) == 1 else (4.2 * columns, 3.2 * rows)
+    # A Figure of its own, and not pyplot: no window, no backend, none of the caller's figures or settings touched.
+    with rc_context(), rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        for k, (env_id, groups) in enumerate(panels.items()):
+            axes = figure.add_subplot(rows, columns, k + 1)
+            single = len(runs) == 1
+            for algorithm, members in groups.items():
+                if single:
+                    _draw_single(axes, members[0], metric, colours[algorithm])
+                else:
+                    _draw_group(axes, algorithm, members, metric, colours[algorithm])
+            _finish(axes, env_id, groups, metric, bottom=k + columns >= len(panels), left=k % columns == 0)
+        if title:
+            figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK, x=0.01, ha="left")
+        with _replacing(out) as temporary:
+            # No date in the file, so that the same runs give the same file.
+            metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix.lower())
+            figure.savefig(temporary, format=out.suffix.lower()[1:], metadata=metadata)
+    return out
+
+
+def common_curve(series: Sequence[Series]) -> tuple[NDArray[np.float64], FloatArray]:
+    """Put curves on one grid of steps.
+
+    Args:
+        series: A metric's series of each run.
+
+    Returns:
+        Steps `[k]` within the range that every run has reached, and the runs' values there `[n, k]`, interpolated where a
+        run has none at that very step. Nothing is extrapolated, so k may be 0.
+    """
+    curves = [_one_value_a_step(one) for one in series]
+    first = max(steps[0] for steps, _ in curves)
+    last = min(steps[-1] for steps, _ in curves)
+    grid = np.unique(np.concatenate([steps for steps, _ in curves]))
+    grid = grid[(grid >= first) & (grid <= last)]
+    if len(grid) > _GRID_POINTS:
+        grid = np.linspace(first, last, _GRID_POINTS)
+    return grid, np.stack([np.interp(grid, steps, values) for steps, values in curves])
+
+
+def smooth(series: Series, bins: int = 60) -> tuple[FloatArray, FloatArray]:
+    """Average a noisy series over equal spans of steps.
+
+    Args:
+        series: The series.
+        bins: How many spans.
+
+    Returns:
+        Mean step and mean value of each span that holds any.
+    """
+    keep = np.isfinite(series.values)
+    steps, values = series.steps[keep].astype(np.float64), series.values[keep]
+    if len(steps) == 0:
+        return steps, values
+    edges = np.linspace(steps.min(), steps.max(), bins + 1)
+    index = np.clip(np.searchsorted(edges, steps, side="right") - 1, 0, bins - 1)
+    count = np.bincount(index, minlength=bins)
+    used = count > 0
+    return (
+        np.bincount(index, steps, minlength=bins)[used] / count[used],
+        np.bincount(index, values, minlength=bins)[used] / count[used],
+    )
+
+
+def _group(runs: Sequence[RunRecord], metric: str) -> dict[str, dict[str, list[RunRecord]]]:
+    """Sort runs by environment and then algorithm, each in order of first appearance, without those lacking the metric."""
+    if not runs:
+        raise ValueError("There are no runs to draw; give the folder of at least one.")
+    panels: dict[str, dict[str, list[RunRecord]]] = {}
+    for run in runs:
+        if metric in run.metrics and np.isfinite(run.metrics[metric].values).any():
+            panels.setdefault(run.env_id, {}).setdefault(run.algorithm, []).append(run)
+    if not panels:
+        known = ", ".join(sorted({name for run in runs for name in run.metrics})) or "nothing yet"
+        raise ValueError(f"No value of {metric!r} was logged in {runs[0].folder}; what was: {known}.")
+    return panels
+
+
+def _one_value_a_step(series: Series) -> tuple[FloatArray, FloatArray]:
+    """Give a series as a function of the step: finite values, those of one step averaged."""
+    keep = np.isfinite(series.values)
+    steps, index = np.unique(series.steps[keep], return_inverse=True)
+    values = np.bincount(index, series.values[keep]) / np.bincount(index)
+    return steps.astype(np.float64), values
+
+
+def _draw_single(axes: Axes, run: RunRecord, metric: str, colour: str) -> None:
+    """Draw a run that has the figure for itself: all that is known about its returns."""
+    of_returns = metric == "eval/return_mean"
+    if of_returns and "train/episode_return" in run.metrics:
+        steps, values = smooth(run.metrics["train/episode_return"])
+        axes.plot(steps, values, color=_GREY, alpha=0.75, linewidth=1.0, label="training episodes (smoothed)", zorder=2)
+    steps, values = _one_value_a_step(run.metrics[metric])
+    if of_returns and "eval/return_std" in run.metrics:
+        std_steps, std = _one_value_a_step(run.metrics["eval/return_std"])
+        if len(std_steps):
+            spread = np.interp(steps, std_steps, std)
+            axes.fill_between(
+                steps, values - spread, values + spread, color=colour, alpha=0.16, linewidth=0, label="± one std", zorder=1
+            )
+    axes.plot(
+        steps,
+        values,
+        color=colour,
+        linewidth=2.0,
+        marker="o" if len(steps) <= 60 else None,
+        markersize=3.2,
+        label="evaluation (mean)" if of_returns else f"{run.algorithm.upper()}, seed {run.seed}",
+        zorder=3,
+    )
+
+
+def _draw_group(axes: Axes, algorithm: str, runs: Sequence[RunRecord], metric: str, colour: str) -> None:
+    """Draw the seeds of one experiment."""
+    name = algorithm.upper()
+    if len(runs) == 1:
+        steps, values = _one_value_a_step(runs[0].metrics[metric])
+        axes.plot(steps, values, color=colour, linewidth=2.0, label=f"{name}, seed {runs[0].seed}", zorder=3)
+        return
+    for run in runs:
+        steps, values = _one_value_a_step(run.metrics[metric])
+        axes.plot(steps, values, color=colour, linewidth=0.7, alpha=0.35, zorder=2)
+    grid, values = common_curve([run.metrics[metric] for run in runs])
+    if len(grid) == 0:  # no step that all have reached
+        axes.plot([], [], color=colour, linewidth=0.7, label=f"{name}, {len(runs)} seeds")
+        return
+    low, high = mean_interval(values, resamples=_RESAMPLES)
+    axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0, zorder=1)
+    mean = values.mean(axis=0)
+    axes.plot(grid, mean, color=colour, linewidth=2.2, label=f"{name}, {len(runs)} seeds: mean, 95% interval", zorder=3)
+
+
+def _finish(
+    axes: Axes, env_id: str, groups: dict[str, list[RunRecord]], metric: str, *, bottom: bool, left: bool
+) -> None:
+    """Label a panel."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    members = [run for group in groups.values() for run in group]
+    alone = f"  {members[0].algorithm.upper()}, seed {members[0].seed}" if len(members) == 1 else ""
+    axes.set_title(env_id)
+    if alone:
+        axes.set_title(alone.strip(), loc="right", fontsize=9, fontweight="normal", color=_GREY)
+    if bottom:
+        axes.set_xlabel("Environment steps")
+    if left:
+        axes.set_ylabel(_LABELS.get(metric, metric))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: step_label(step)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace("-", "−")))
+    axes.tick_params(length=0)
+    axes.margins(x=0.015)
+    axes.legend(loc="best", handlelength=1.6)
+
+
+def step_label(step: float) -> str:
+    """Write a number of steps short: 500, 20k, 1.5M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(step) >= size:
+            return f"{step / size:g}{unit}"
+    return f"{step:g}"
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """Give a temporary file that takes the place of `out` when all went well, so that a failure costs no older figure."""
+    temporary = out.with_name(f".{out.name}.partial")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        temporary.replace(out)
+    except OSError as error:
+        raise ValueError(f"The figure cannot be written to {out} ({error.strerror or error}); choose another file.") from error
+    finally:
+        try:
+            temporary.unlink(missing_ok=True)
+        except OSError:
+            pass  # there is no such folder: then there is no such file either

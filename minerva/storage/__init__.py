@@ -1,0 +1,1 @@
+"""Where experience is kept until an update has used it."""

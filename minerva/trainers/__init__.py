@@ -1,0 +1,1 @@
+"""The algorithms, a package each, and the loops that drive them."""

@@ -1,0 +1,84 @@
+"""Collecting experience: act, step, normalise, store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from minerva.environments import BatchedEnvironment, RewardNormalizer, Step
+from minerva.storage.rollout import Rollout
+from minerva.utils.running_norm import RunningNorm
+
+
+class Collector:
+    """Fills a rollout, one step of all environments at a time.
+
+    Args:
+        env: Where.
+        rollout: What is filled.
+        act: From normalised observations ``[N, O]`` to actions ``[N, A]``.
+        obs_normalizer: Takes in every observation once and normalises it with the statistics of that moment.
+        reward_normalizer: Likewise for rewards, restarting steps left out.
+    """
+
+    def __init__(
+        self,
+        env: BatchedEnvironment,
+        rollout: Rollout,
+        act: Callable[[Tensor], Tensor],
+        obs_normalizer: RunningNorm | None,
+        reward_normalizer: RewardNormalizer | None,
+    ) -> None:
+        self.env = env
+        self.rollout = rollout
+        self._act = act
+        self._obs_normalizer = obs_normalizer
+        self._reward_normalizer = reward_normalizer
+        self._device = rollout.obs.device
+
+    def begin(self) -> None:
+        """Start the first episodes of a run."""
+        self.rollout.begin(self._see(self.env.reset()))
+
+    def step(self) -> Step:
+        """Step all environments once. Where one of them fails, nothing is stored."""
+        actions = self._act(self.rollout.current_obs)
+        step = self.env.step(actions.cpu().numpy())
+        rewards = step.rewards
+        if self._reward_normalizer is not None:
+            rewards = self._reward_normalizer.normalise(rewards, step.terminated | step.truncated, step.restarting)
+        self.rollout.add(
+            actions,
+            self._see(step.observations),
+            *(torch.from_numpy(x) for x in (rewards, step.terminated, step.truncated, step.restarting)),
+        )
+        return step
+
+    def _see(self, observations: NDArray[np.float32]) -> Tensor:
+        obs = torch.from_numpy(observations).to(self._device)
+        if self._obs_normalizer is None:
+            return obs
+        self._obs_normalizer.update(obs)
+        normalised: Tensor = self._obs_normalizer(obs)
+        return normalised
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give environments, the partial rollout and the reward normaliser (the other one is the agent's)."""
+        normalizer = self._reward_normalizer
+        return {
+            "env": self.env.state_dict(),
+            "rollout": self.rollout.state_dict(),
+            "reward_normalizer": None if normalizer is None else normalizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> str | None:
+        """Go on from a saved state; returns a sentence where the environments could not do so exactly."""
+        self.rollout.load_state_dict(state["rollout"])
+        if self._reward_normalizer is not None:
+            self._reward_normalizer.load_state_dict(state["reward_normalizer"])
+        return self.env.load_state_dict(state["env"])

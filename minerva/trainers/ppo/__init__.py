@@ -1,0 +1,1 @@
+"""Proximal policy optimisation (Schulman et al. 2017)."""

@@ -1,0 +1,239 @@
+"""PPO's networks and its update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from minerva.networks.mlp import tanh_mlp
+from minerva.objectives import ppo
+from minerva.objectives.gaussian import gaussian_entropy, gaussian_log_prob
+from minerva.objectives.returns import (
+    Advantages,
+    bootstrapped_returns,
+    explained_variance,
+    generalized_advantage_estimation,
+)
+from minerva.storage.rollout import Rollout
+from minerva.trainers.ppo.config import PPOConfig
+from minerva.utils.running_norm import RunningNorm
+
+
+class ActionAndValue(NamedTuple):
+    """What the policy and the critic say of a batch of observations."""
+
+    action: Tensor  # [B, A], not clipped
+    log_prob: Tensor  # [B]
+    entropy: Tensor  # [B]
+    value: Tensor  # [B, 1]
+
+
+class Agent(nn.Module):
+    """A Gaussian policy and a critic: two tanh networks that share nothing but the observation normaliser.
+
+    `get_value`, `get_deterministic_action` and `get_action_and_value` take raw observations. What the rollout stores is
+    normalised already; `act`, `evaluate` and `values` take that.
+
+    Args:
+        obs_dim: O.
+        act_dim: A.
+        policy_layer_sizes: Units of the policy's hidden layers.
+        value_layer_sizes: Units of the critic's hidden layers.
+        normalize_obs: Whether raw observations are normalised.
+        log_std_init: Where the logarithm of the standard deviation starts.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        act_dim: int,
+        policy_layer_sizes: Sequence[int],
+        value_layer_sizes: Sequence[int],
+        normalize_obs: bool = True,
+        log_std_init: float = 0.0,
+    ) -> None:
+        super().__init__()
+        for name, sizes in (("policy_layer_sizes", policy_layer_sizes), ("value_layer_sizes", value_layer_sizes)):
+            if not sizes:
+                raise ValueError(f"{name}: must name at least one layer, such as (64, 64); got {sizes!r}.")
+        self.obs_normalizer: RunningNorm | nn.Identity = RunningNorm(obs_dim) if normalize_obs else nn.Identity()
+        self.actor_mean = tanh_mlp(obs_dim, policy_layer_sizes, act_dim, out_gain=0.01)
+        self.actor_logstd = nn.Parameter(torch.full((1, act_dim), float(log_std_init)))
+        self.critic = tanh_mlp(obs_dim, value_layer_sizes, 1, out_gain=1.0)
+
+    def get_value(self, x: Tensor) -> Tensor:
+        """Value raw observations ``[B, O]``: ``[B, 1]``."""
+        value: Tensor = self.critic(self.obs_normalizer(x))
+        return value
+
+    def get_deterministic_action(self, x: Tensor) -> Tensor:
+        """Give the mean action for raw observations ``[B, O]``: ``[B, A]``."""
+        mean: Tensor = self.actor_mean(self.obs_normalizer(x))
+        return mean
+
+    def get_action_and_value(self, x: Tensor, action: Tensor | None = None) -> ActionAndValue:
+        """Act in raw observations ``[B, O]``, or score the actions given."""
+        obs = self.obs_normalizer(x)
+        if action is None:
+            action = self.act(obs)
+        return ActionAndValue(action, *self.evaluate(obs, action), self.critic(obs))
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Sample actions ``[B, A]`` for normalised observations ``[B, O]``."""
+        mean: Tensor = self.actor_mean(obs)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        return mean + self.actor_logstd.exp() * noise
+
+    def evaluate(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Score actions in normalised observations of any batch shape: log-probabilities and entropies, ``[...]``."""
+        mean: Tensor = self.actor_mean(obs)
+        log_prob = gaussian_log_prob(mean, self.actor_logstd, actions)
+        return log_prob, gaussian_entropy(self.actor_logstd).expand(log_prob.shape)
+
+    def values(self, obs: Tensor) -> Tensor:
+        """Value normalised observations ``[..., O]``: ``[...]``."""
+        value: Tensor = self.critic(obs)
+        return value.squeeze(-1)
+
+
+class Batch(NamedTuple):
+    """A rollout as the update sees it, flattened to B = T·N rows."""
+
+    obs: Tensor  # [B, O]
+    actions: Tensor  # [B, A]
+    log_probs: Tensor  # [B]
+    values: Tensor  # [B]
+    advantages: Tensor  # [B]
+    returns: Tensor  # [B]
+    weights: Tensor  # [B], 0 for a restarting step, else 1
+
+
+class MinibatchLosses(NamedTuple):
+    """One minibatch's loss and what is logged of it, each a scalar."""
+
+    total: Tensor
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    old_approx_kl: Tensor
+    approx_kl: Tensor
+    clipfrac: Tensor
+
+
+def make_optimizer(agent: Agent, config: PPOConfig) -> torch.optim.Optimizer:
+    """Make the optimiser that the config names."""
+    if config.optimizer_type == "adam":
+        return torch.optim.Adam(agent.parameters(), lr=config.policy_lr, eps=1e-5, fused=True)
+    return torch.optim.SGD(agent.parameters(), lr=config.policy_lr, momentum=config.sgd_momentum)
+
+
+def estimate_advantages(rollout: Rollout, values: Tensor, config: PPOConfig) -> Advantages:
+    """Estimate advantages and returns of a rollout with the estimator that the config names (values: ``[T+1, N]``)."""
+    episode = (rollout.rewards, values, rollout.terminated, rollout.truncated)
+    if config.advantage_estimator == "gae":
+        return generalized_advantage_estimation(*episode, config.gamma, config.gae_lambda)
+    return bootstrapped_returns(*episode, config.gamma)
+
+
+@torch.no_grad()
+def make_batch(agent: Agent, rollout: Rollout, config: PPOConfig) -> Batch:
+    """Score a full rollout with the policy and critic that collected it, in one pass each."""
+    values = agent.values(rollout.obs)  # [T+1, N]
+    log_probs, _ = agent.evaluate(rollout.obs[:-1], rollout.actions)  # [T, N]
+    advantages, returns = estimate_advantages(rollout, values, config)
+    parts = (rollout.obs[:-1], rollout.actions, log_probs, values[:-1], advantages, returns, 1 - rollout.restarting)
+    return Batch(*(part.flatten(0, 1) for part in parts))
+
+
+def minibatch_losses(agent: Agent, batch: Batch, config: PPOConfig) -> MinibatchLosses:
+    """PPO's loss on a minibatch (Schulman et al. 2017, eq. 9, negated)."""
+    w = batch.weights
+    log_probs, entropy = agent.evaluate(batch.obs, batch.actions)
+    values = agent.values(batch.obs)
+    # LaTeX: \log \rho = \log \pi(a|s) - \log \pi_{\mathrm{old}}(a|s)
+    log_ratio = log_probs - batch.log_probs
+    advantages = ppo.normalize_advantages(batch.advantages, w) if config.norm_adv else batch.advantages
+    policy_loss = ppo.weighted_mean(ppo.clipped_policy_loss(log_ratio, advantages, config.clip_ratio), w)
+    if config.clip_vloss:
+        value_losses = ppo.clipped_value_loss(values, batch.values, batch.returns, config.clip_ratio)
+    else:
+        value_losses = ppo.value_loss(values, batch.returns)
+    value_loss = ppo.weighted_mean(value_losses, w)
+    mean_entropy = ppo.weighted_mean(entropy, w)
+    # LaTeX[Schulman2017, eq. 9]: L = L_{\mathrm{pg}} - c_H H + c_V L_V
+    total = policy_loss - config.ent_coef * mean_entropy + config.vf_coef * value_loss
+    with torch.no_grad():
+        # LaTeX: \mathbb{E}[-\log \rho]
+        old_approx_kl = ppo.weighted_mean(-log_ratio, w)
+        approx_kl = ppo.weighted_mean(ppo.kl_estimate(log_ratio), w)
+        clipfrac = ppo.weighted_mean(ppo.is_clipped(log_ratio, config.clip_ratio), w)
+    return MinibatchLosses(total, policy_loss, value_loss, mean_entropy, old_approx_kl, approx_kl, clipfrac)
+
+
+class UpdateResult(NamedTuple):
+    """What an update did."""
+
+    metrics: dict[str, float]
+    gradient_steps: int
+    skipped: int  # minibatches whose loss or gradient was not finite: they changed nothing
+
+
+def update(
+    agent: Agent,
+    optimizer: torch.optim.Optimizer,
+    rollout: Rollout,
+    config: PPOConfig,
+    generator: torch.Generator,
+) -> UpdateResult:
+    """Improve policy and critic on a full rollout.
+
+    Args:
+        agent: Changed in place.
+        optimizer: Over the agent's parameters, its learning rate set.
+        rollout: A full one.
+        config: PPO's hyperparameters.
+        generator: Shuffles the minibatches (a CPU generator).
+    """
+    batch = make_batch(agent, rollout, config)
+    variance = explained_variance(batch.returns, batch.values, batch.weights)
+    parameters = list(agent.parameters())
+    losses: MinibatchLosses | None = None
+    clipfracs: list[Tensor] = []
+    skipped = 0
+    for epoch in range(config.update_epochs):
+        if config.recompute_advantages and epoch > 0:
+            with torch.no_grad():
+                values = agent.values(rollout.obs)
+                fresh = estimate_advantages(rollout, values, config)
+            batch = batch._replace(advantages=fresh.advantages.flatten(), returns=fresh.returns.flatten())
+        order = torch.randperm(len(batch.obs), generator=generator).to(batch.obs.device)
+        shuffled = [part[order] for part in batch]
+        for start in range(0, len(order), config.minibatch_size):
+            minibatch = Batch(*(part[start : start + config.minibatch_size] for part in shuffled))
+            losses = minibatch_losses(agent, minibatch, config)
+            optimizer.zero_grad(set_to_none=True)
+            losses.total.backward()  # type: ignore[no-untyped-call]
+            norm = nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
+            if not math.isfinite(norm.item() + losses.total.item()):
+                skipped += 1
+                continue
+            optimizer.step()
+            clipfracs.append(losses.clipfrac)
+        if losses is not None and config.target_kl and 0 < config.target_kl < losses.approx_kl.item():
+            break
+    assert losses is not None
+    metrics = {
+        "losses/value_loss": losses.value.item(),
+        "losses/policy_loss": losses.policy.item(),
+        "losses/entropy": losses.entropy.item(),
+        "losses/old_approx_kl": losses.old_approx_kl.item(),
+        "losses/approx_kl": losses.approx_kl.item(),
+        "losses/clipfrac": torch.stack(clipfracs).mean().item() if clipfracs else math.nan,
+        "losses/explained_variance": variance.item(),
+    }
+    return UpdateResult(metrics, len(clipfracs), skipped)

@@ -1,0 +1,150 @@
+"""PPO, assembled: environments, agent, rollout, optimiser, loop."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from minerva.callbacks import CallbackLike
+from minerva.environments import RewardNormalizer
+from minerva.environments.ids import EnvFactory
+from minerva.storage.rollout import Rollout
+from minerva.trainers.collector import Collector
+from minerva.trainers.loop import on_policy_loop
+from minerva.trainers.ppo.agent import Agent, make_optimizer, update
+from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.run import Run, TrainingResult
+from minerva.trainers.trainer import Trainer
+from minerva.utils.running_norm import RunningNorm
+from minerva.utils.seeding import initialisation_seed, torch_generator
+
+__all__ = ["Agent", "PPOConfig", "PPOTrainer"]
+
+
+class PPOTrainer(Trainer):
+    """Trains a policy with PPO.
+
+    Args:
+        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
+        seed: Environment i is seeded from ``seed + i``; every other generator is spawned from it.
+        device: "auto", "cpu", "cuda", …
+        config: A `PPOConfig`; by default its defaults.
+        **fields: Fields of `PPOConfig`, on top of `config`.
+    """
+
+    algorithm: ClassVar[str] = "ppo"
+    fixed_fields: ClassVar[tuple[str, ...]] = (
+        "policy_layer_sizes", "critic_layer_sizes", "normalize_obs",
+    )  # fmt: skip
+    config: PPOConfig
+    agent: Agent
+
+    def __init__(
+        self,
+        env_id: str | EnvFactory,
+        seed: int = 42,
+        device: str = "auto",
+        config: PPOConfig | None = None,
+        **fields: Any,
+    ) -> None:
+        config = PPOConfig.from_fields(config, fields)
+        super().__init__(env_id, seed, device, config)
+        with initialisation_seed(seed):
+            self.agent = Agent(
+                self.env.observation_dim,
+                self.action_dim,
+                config.policy_layer_sizes,
+                config.critic_layer_sizes,
+                config.normalize_obs,
+                config.log_std_init,
+            ).to(self.device)
+        self.optimizer = make_optimizer(self.agent, config)
+        self.action_noise = torch_generator(seed, "action_noise", self.device)
+        self.minibatch_order = torch_generator(seed, "minibatch_order")
+        rollout = Rollout(config.rollout_steps, config.num_envs, self.env.observation_dim, self.action_dim, self.device)
+        normalizer = self.agent.obs_normalizer
+        self.collector = Collector(
+            self.env,
+            rollout,
+            lambda obs: self.agent.act(obs, self.action_noise),
+            normalizer if isinstance(normalizer, RunningNorm) else None,
+            RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None,
+        )
+
+    def train(
+        self, total_steps: int = 1_000_000, out_dir: str | Path | None = None, callbacks: CallbackLike = None
+    ) -> TrainingResult:
+        """Train until `total_steps` environment steps have been taken (whole rollouts; the rest is left over).
+
+        See `Trainer.train`. When a resumed run is given more steps than before, its learning rate follows the line of the
+        longer run from there on.
+        """
+        if isinstance(total_steps, int) and 0 < total_steps < self.config.batch_size:
+            print(
+                f"total_steps = {total_steps} is less than rollout_steps * num_envs = {self.config.batch_size}: "
+                "there is no update to make, so nothing was trained."
+            )
+            return TrainingResult(Path(out_dir or "."), self.env_steps, self.updates, None, None, None)
+        return super().train(total_steps, out_dir, callbacks)
+
+    def begin(self) -> None:
+        """Start the first episodes."""
+        self.collector.begin()
+
+    def run_loop(self, run: Run) -> None:
+        """Train until the run ends."""
+        on_policy_loop(self, run, total_updates=run.total_steps // self.config.batch_size)
+
+    def update(self, total_updates: int) -> dict[str, float]:
+        """Learn from the full rollout; the learning rate falls linearly with the updates made.
+
+        Raises:
+            FloatingPointError: No minibatch had a finite loss; the weights are as they were.
+        """
+        config = self.config
+        # LaTeX: \lambda_u = \lambda_0 \left(1 - \frac{u - 1}{U}\right)
+        learning_rate = config.policy_lr * (1 - self.updates / total_updates if config.anneal_lr else 1)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        result = update(self.agent, self.optimizer, self.collector.rollout, config, self.minibatch_order)
+        if result.skipped:
+            warnings.warn(
+                f"{result.skipped} minibatches of update {self.updates + 1} had a loss or gradient that is not finite "
+                "and were skipped; a lower policy_lr or max_grad_norm may help",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if result.gradient_steps == 0:
+            raise FloatingPointError(
+                f"every loss of update {self.updates + 1} was infinite or not a number; the weights were not touched. "
+                "Try a lower policy_lr or max_grad_norm."
+            )
+        return {"charts/learning_rate": learning_rate, **result.metrics}
+
+    def policy_action(self, obs: Tensor, deterministic: bool, generator: torch.Generator | None = None) -> Tensor:
+        """Act in raw observations ``[B, O]`` with frozen normalisers."""
+        if deterministic:
+            return self.agent.get_deterministic_action(obs)
+        return self.agent.act(self.agent.obs_normalizer(obs), generator)
+
+    def learning_state(self) -> dict[str, Any]:
+        """Give networks, normalisers, optimiser, generators, environments and the partial rollout."""
+        return {
+            "agent": self.agent.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "action_noise": self.action_noise.get_state(),
+            "minibatch_order": self.minibatch_order.get_state(),
+            "collector": self.collector.state_dict(),
+        }
+
+    def load_learning_state(self, state: dict[str, Any]) -> str | None:
+        """Take it back; returns a sentence where that is not exact."""
+        self.agent.load_state_dict(state["agent"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.action_noise.set_state(state["action_noise"])
+        self.minibatch_order.set_state(state["minibatch_order"])
+        return self.collector.load_state_dict(state["collector"])

@@ -1,0 +1,275 @@
+"""What happens around the learning while `train` runs: the folder, logs, evaluations, checkpoints, callbacks, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from minerva import checkpointing
+from minerva.callbacks import CallbackLike, CallbackList
+from minerva.environments import Step
+from minerva.evaluation import Evaluation
+from minerva.loggers import ConsoleLogger, CsvLogger, Logger, LoggerList, open_tensorboard, open_wandb
+
+if TYPE_CHECKING:
+    from minerva.trainers.trainer import Trainer
+
+EVALUATIONS_A_RUN = 30
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a call of `train` came to."""
+
+    out_dir: Path
+    env_steps: int
+    updates: int
+    first_evaluation: Evaluation | None  # before the first step; None in a run that was resumed
+    last_evaluation: Evaluation | None
+    stopped_by: str | None  # "callback", or None for a run that took all its steps
+
+
+class Run:
+    """One call of `train`, from opening the folder to closing it.
+
+    Leaving it through an error saves the run first, if the trainer stands between two steps; in the middle of an update
+    it does not, and the last checkpoint stays as it was.
+    """
+
+    def __init__(self, trainer: Trainer, total_steps: int, out_dir: Path, callbacks: CallbackLike) -> None:
+        self.trainer = trainer
+        self.total_steps = total_steps
+        self.out_dir = out_dir
+        self.callbacks = CallbackList(callbacks)
+        self.first_evaluation: Evaluation | None = None
+        self.last_evaluation: Evaluation | None = None
+        self.stopped_by: str | None = None
+        self._stop_signal: int | None = None
+        self._previous_handlers: dict[int, Any] = {}
+        self._between_steps = False
+        self._eval_interval = trainer.config.eval_interval or max(1, total_steps // EVALUATIONS_A_RUN)
+        self._start_steps = trainer.env_steps
+        self._evaluated_at: int | None = None
+
+    # Opening and closing
+
+    def __enter__(self) -> Self:
+        resumed = self.trainer.started
+        make_folder(self.out_dir)
+        self._csv = CsvLogger(self.out_dir / "metrics.csv")
+        if resumed:
+            self._csv.truncate(self.trainer.log_position)
+        self._write_description()
+        self._console = (
+            ConsoleLogger(
+                self.total_steps, self._start_steps, title=f"{self.trainer.algorithm} {self.trainer.env_name}"
+            )
+            if self.trainer.config.console
+            else None
+        )
+        self._log = LoggerList(self._open_loggers())
+        self._catch_signals()
+        self._clock = time.perf_counter()
+        self._last_save = self._clock
+        self._next_checkpoint = self._following(self.trainer.config.checkpoint_interval)
+        try:
+            self._start(resumed)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def _start(self, resumed: bool) -> None:
+        trainer = self.trainer
+        for note in trainer.notes:
+            self.say(note)
+        trainer.notes.clear()
+        if not resumed:
+            trainer.begin()
+            self._between_steps = True
+            if trainer.config.eval_episodes:
+                self.evaluate()
+                self.first_evaluation = self.last_evaluation
+            else:
+                self.save_last()
+        self._between_steps = True
+        self._clock = time.perf_counter()
+        self.callbacks.on_training_start(trainer)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._finish()
+            elif self._between_steps:
+                self.save_last()
+                self.say(
+                    f"Stopped at step {self.trainer.env_steps:,}; everything up to here is saved in {self.out_dir}."
+                )
+            if self._between_steps:
+                self.callbacks.on_training_end(self.trainer)
+        finally:
+            self._close()
+        if error is None and self._stop_signal is not None:
+            if self._stop_signal == signal.SIGINT:
+                raise KeyboardInterrupt
+            raise SystemExit(128 + self._stop_signal)
+
+    def _finish(self) -> None:
+        at_end = self._evaluated_at == self.trainer.env_steps
+        if self._stop_signal is None and self.trainer.config.eval_episodes and not at_end:
+            self.evaluate()
+        self.save_last()
+        if self._stop_signal is not None:
+            name = signal.Signals(self._stop_signal).name
+            self.say(f"{name}: saved at step {self.trainer.env_steps:,} in {self.out_dir}.")
+
+    def _close(self) -> None:
+        for number, handler in self._previous_handlers.items():
+            signal.signal(number, handler)
+        self._previous_handlers = {}
+        self._log.close()
+
+    # What the loops call
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a signal or a callback has asked for the end."""
+        return self._stop_signal is not None or self.stopped_by is not None
+
+    def step_done(self, step: Step) -> None:
+        """Do what belongs after each step of all environments."""
+        trainer = self.trainer
+        for episode in step.episodes:
+            self.log({"train/episode_return": episode.episode_return, "train/episode_length": episode.length})
+        if not self.callbacks.on_step(trainer):
+            self.stopped_by = "callback"
+        if self._console is not None:
+            self._console.progress(trainer.env_steps)
+        minutes = trainer.config.checkpoint_minutes
+        due = self._next_checkpoint is not None and trainer.env_steps >= self._next_checkpoint
+        if due or (minutes > 0 and time.perf_counter() - self._last_save > 60 * minutes):
+            self.save_last()
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Mark the time in which the trainer's state is half of an update and must not be saved."""
+        self._between_steps = False
+        yield
+        self._between_steps = True
+
+    def update_done(self, metrics: Mapping[str, float]) -> None:
+        """Do what belongs after each update."""
+        trainer = self.trainer
+        elapsed = max(time.perf_counter() - self._clock, 1e-9)
+        self.log({**metrics, "charts/SPS": (trainer.env_steps - self._start_steps) / elapsed})
+        if trainer.config.eval_episodes and trainer.env_steps >= trainer.next_evaluation:
+            self.evaluate()
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Log at the current environment step."""
+        self._log.log(metrics, self.trainer.env_steps)
+
+    def say(self, text: str) -> None:
+        """Tell the user something in a line."""
+        if self._console is not None:
+            self._console.message(text)
+
+    # Evaluations and checkpoints
+
+    def evaluate(self) -> None:
+        """Evaluate, log it, and write the checkpoints that follow an evaluation. Its time does not count."""
+        begin = time.perf_counter()
+        trainer = self.trainer
+        self.last_evaluation = evaluation = trainer.evaluate()
+        self._evaluated_at = trainer.env_steps
+        metrics = evaluation.metrics()
+        self.log(metrics)
+        trainer.next_evaluation = self._following(self._eval_interval) or 0
+        is_best = metrics["eval/return_mean"] > trainer.best_return
+        if is_best:
+            trainer.best_return = metrics["eval/return_mean"]
+        self.save_last()
+        if is_best:
+            self._save("best")
+        self._clock += time.perf_counter() - begin
+
+    def save_last(self) -> None:
+        """Write the last checkpoint."""
+        self._save("last")
+        self._last_save = time.perf_counter()
+        self._next_checkpoint = self._following(self.trainer.config.checkpoint_interval)
+
+    def _save(self, which: str) -> None:
+        self.trainer.log_position = self._csv.position()
+        self.trainer.total_steps = self.total_steps
+        self.trainer.save(self.out_dir / f"{self.trainer.algorithm}_{which}.pt")
+
+    def _following(self, interval: int | None) -> int | None:
+        return None if interval is None else (self.trainer.env_steps // interval + 1) * interval
+
+    # Folder, loggers, signals
+
+    def _write_description(self) -> None:
+        description = {
+            "algorithm": self.trainer.algorithm,
+            "env_id": self.trainer.env_name,
+            "seed": self.trainer.seed,
+            "total_steps": self.total_steps,
+            "config": self.trainer.config.to_plain(),
+            "versions": checkpointing.versions(),
+            "git_commit": checkpointing.git_commit(),
+            "command": checkpointing.command_line(),
+        }
+        path = self.out_dir / "config.json"
+        temporary = path.with_name("config.json.part")
+        temporary.write_text(json.dumps(description, indent=2, default=str) + "\n")
+        temporary.replace(path)
+
+    def _open_loggers(self) -> list[Logger]:
+        config, loggers = self.trainer.config, [self._csv, self._console]
+        if config.tensorboard:
+            purge = self.trainer.env_steps + 1 if self.trainer.started else None
+            loggers.append(open_tensorboard(self.out_dir / "tensorboard", purge))
+        if config.wandb != "off":
+            name = f"{self.trainer.algorithm}-{self.trainer.env_name}-seed{self.trainer.seed}".replace("/", "-")
+            loggers.append(
+                open_wandb(config.wandb, self.out_dir, config.wandb_project, name, config.to_plain(), run_id=None)
+            )
+        return [logger for logger in loggers if logger is not None]
+
+    def _catch_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # Python delivers signals to the main thread alone
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous_handlers[number] = signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._stop_signal is not None:  # asked twice: the user does not want to wait
+            raise KeyboardInterrupt
+        self._stop_signal = number
+
+
+def make_folder(folder: Path) -> None:
+    """Make a run's folder.
+
+    Raises:
+        ValueError: It cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError as error:
+        raise ValueError(f"out_dir: {folder} cannot be made ({error.strerror}); choose another folder.") from error
+    if not writable:
+        raise ValueError(f"out_dir: {folder} cannot be written to; choose another folder.")

@@ -1,0 +1,284 @@
+"""What every trainer is: environments, counters, evaluation, and a state that is saved and loaded whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from minerva import checkpointing, environments
+from minerva.callbacks import CallbackLike
+from minerva.checkpointing import CheckpointError
+from minerva.environments.ids import EnvFactory
+from minerva.environments.spaces import space_to_plain
+from minerva.evaluation import Evaluation, Evaluator
+from minerva.trainers.config import RunConfig
+from minerva.trainers.run import Run, TrainingResult
+
+
+class Trainer:
+    """The part of a trainer that is the same for every algorithm.
+
+    An algorithm adds its networks and optimisers (`learning_state`, `load_learning_state`), how it acts, and the loop
+    that it runs in.
+
+    Attributes:
+        env_steps: Environment steps taken, restarting ones included.
+        updates: Updates made.
+        last_step: What the newest step gave.
+        best_return: Highest mean return of an evaluation so far.
+    """
+
+    algorithm: ClassVar[str]
+    fixed_fields: ClassVar[tuple[str, ...]] = ("num_envs",)
+    """Settings that the saved state is shaped by: a checkpoint made with others cannot be loaded."""
+    config: RunConfig
+    agent: nn.Module
+
+    def __init__(self, env_id: str | EnvFactory, seed: int, device: str, config: RunConfig) -> None:
+        self.env_name = environments.display_name(env_id)
+        self.seed = seed
+        self.device = resolve_device(device)
+        self.config = config
+        self.env_steps = 0
+        self.updates = 0
+        self.next_evaluation = 0
+        self.best_return = -float("inf")
+        self.last_step: environments.Step | None = None
+        self.started = False  # whether there is anything to go on from
+        self.total_steps: int | None = None  # of the newest call of `train`
+        self.log_position = 0  # where the log stood when the state was saved
+        self.out_dir: Path | None = None
+        self.notes: list[str] = []  # said at the start of the next run
+        if not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"seed: must be a whole number from 0 on, got {seed!r}.")
+        factory = environments.resolve(env_id, config.env_kwargs)
+        self.env = environments.make(
+            env_id, config.num_envs, seed, config.vectorization, config.num_workers, config.env_kwargs
+        )
+        self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
+        self.evaluator = Evaluator(factory, config.eval_episodes, seed, config.eval_max_steps)
+
+    @property
+    def action_dim(self) -> int:
+        """A.
+
+        Raises:
+            ValueError: The action space is not supported.
+        """
+        space = self.env.action_space
+        if not isinstance(space, spaces.Box):
+            raise ValueError(
+                f"env: {self.env_name} has the action space {space}, which {self.algorithm} does not support yet; "
+                "choose an environment with a Box (continuous) action space."
+            )
+        return int(np.prod(space.shape))
+
+    # What an algorithm provides
+
+    def begin(self) -> None:
+        """Start the first episodes."""
+        raise NotImplementedError
+
+    def run_loop(self, run: Run) -> None:
+        """Train until the run ends."""
+        raise NotImplementedError
+
+    def policy_action(self, obs: Tensor, deterministic: bool, generator: torch.Generator | None = None) -> Tensor:
+        """Act in raw observations ``[B, O]`` with frozen normalisers."""
+        raise NotImplementedError
+
+    def learning_state(self) -> dict[str, Any]:
+        """Give everything of the algorithm that a run consists of."""
+        raise NotImplementedError
+
+    def load_learning_state(self, state: dict[str, Any]) -> str | None:
+        """Take it back; returns a sentence where that is not exact."""
+        raise NotImplementedError
+
+    # Training
+
+    def train(
+        self, total_steps: int = 1_000_000, out_dir: str | Path | None = None, callbacks: CallbackLike = None
+    ) -> TrainingResult:
+        """Train until `total_steps` environment steps have been taken, counted from the run's start.
+
+        Args:
+            total_steps: Of all environments together.
+            out_dir: The run's folder; by default a new one under ``runs/``, or the one that was loaded from.
+            callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
+
+        Raises:
+            ValueError: The folder holds another run, or cannot be written to.
+        """
+        if not isinstance(total_steps, int) or total_steps < 1:
+            raise ValueError(f"total_steps: must be a whole number from 1 on, got {total_steps!r}.")
+        folder = Path(out_dir) if out_dir is not None else self.out_dir or self.default_folder()
+        if not (self.started and self.out_dir == folder) and holds_a_run(folder):
+            raise ValueError(
+                f"out_dir: {folder} holds a run already. Go on with it (--resume, or trainer.load), or choose another."
+            )
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.config.torch_threads or threads)
+        try:
+            with Run(self, total_steps, folder, callbacks) as run:
+                self.started, self.out_dir = True, folder
+                self.run_loop(run)
+        finally:
+            torch.set_num_threads(threads)
+        return TrainingResult(
+            folder, self.env_steps, self.updates, run.first_evaluation, run.last_evaluation, run.stopped_by
+        )
+
+    def default_folder(self) -> Path:
+        """Name a new folder under ``runs/``."""
+        moment = time.strftime("%Y%m%d-%H%M%S")
+        name = self.env_name.replace("/", "-").replace(":", "-")
+        return Path("runs") / self.algorithm / name / f"{moment}-seed{self.seed}"
+
+    def evaluate(self) -> Evaluation:
+        """Run deterministic episodes in environments of their own."""
+        return self.evaluator.run(self.actor(deterministic=True))
+
+    def actor(
+        self, deterministic: bool, generator: torch.Generator | None = None
+    ) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+        """Make a function from raw observations to actions, both NumPy."""
+
+        def act(observations: NDArray[np.float32]) -> NDArray[np.float32]:
+            with torch.no_grad():
+                obs = torch.from_numpy(observations).to(self.device)
+                actions: NDArray[np.float32] = self.policy_action(obs, deterministic, generator).cpu().numpy()
+                return actions
+
+        return act
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+        self.evaluator.close()
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give the whole run: networks, optimisers, normalisers, counters, generators, rollout, environments."""
+        return {
+            "env_steps": self.env_steps,
+            "updates": self.updates,
+            "next_evaluation": self.next_evaluation,
+            "best_return": self.best_return,
+            "log_position": self.log_position,
+            **self.learning_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> str | None:
+        """Take a run back; returns a sentence where its environments could not do so exactly."""
+        self.env_steps = state["env_steps"]
+        self.updates = state["updates"]
+        self.next_evaluation = state["next_evaluation"]
+        self.best_return = state["best_return"]
+        self.log_position = state["log_position"]
+        return self.load_learning_state(state)
+
+    def save(self, path: str | Path) -> None:
+        """Write a checkpoint from which training goes on exactly."""
+        checkpointing.write(
+            Path(path),
+            {
+                "algorithm": self.algorithm,
+                "env_id": self.env_name,
+                "seed": self.seed,
+                "total_steps": self.total_steps,
+                "config": self.config.to_plain(),
+                "observation_space": space_to_plain(self.env.raw_observation_space),
+                "action_space": space_to_plain(self.env.action_space),
+                "state": self.state_dict(),
+            },
+        )
+
+    def load(self, path: str | Path) -> None:
+        """Go on from a checkpoint, or from the newest one in a run's folder.
+
+        Raises:
+            CheckpointError: It cannot be read, or belongs to another algorithm, environment or shape.
+        """
+        file, checkpoint = Path(path), None
+        if file.is_dir():
+            file, checkpoint, note = checkpointing.read_newest(file)
+            if note is not None:
+                self.notes.append(note)
+        else:
+            checkpoint = checkpointing.read(file)
+        self._check(file, checkpoint, (*self.fixed_fields, "num_envs"))
+        note = self.load_state_dict(checkpoint["state"])
+        self.started, self.out_dir = True, file.parent
+        self.total_steps = checkpoint["total_steps"]
+        self.notes.append(f"Going on from {file.name} at step {self.env_steps:,}.")
+        if note is not None:
+            self.notes.append(f"Note: {note}.")
+
+    def init_from(self, path: str | Path) -> None:
+        """Start a new run with the policy (networks and observation normaliser) of another one.
+
+        Raises:
+            CheckpointError: As for `load`.
+        """
+        file = Path(path)
+        if file.is_dir():
+            file, checkpoint, _ = checkpointing.read_newest(file)
+        else:
+            checkpoint = checkpointing.read(file)
+        self._check(file, checkpoint, self.fixed_fields)
+        self.agent.load_state_dict(checkpoint["state"]["agent"])
+        self.notes.append(f"Starting from the policy in {file}.")
+
+    def _check(self, file: Path, checkpoint: dict[str, Any], fixed_fields: tuple[str, ...]) -> None:
+        if checkpoint["algorithm"] != self.algorithm:
+            raise CheckpointError(
+                f"checkpoint: {file} is one of {checkpoint['algorithm']}, not of {self.algorithm}; "
+                f"use `minerva train {checkpoint['algorithm']}`."
+            )
+        for which, space in (
+            ("observation_space", self.env.raw_observation_space),
+            ("action_space", self.env.action_space),
+        ):
+            if checkpoint[which] != space_to_plain(space):
+                raise CheckpointError(
+                    f"checkpoint: {file} was made on {checkpoint['env_id']}, whose {which.replace('_', ' ')} is not "
+                    f"that of {self.env_name} ({space}); choose the same environment."
+                )
+        plain = self.config.to_plain()
+        for name in fixed_fields:
+            if checkpoint["config"][name] != plain[name]:
+                raise CheckpointError(
+                    f"checkpoint: {file} was made with {name} = {checkpoint['config'][name]}, got {plain[name]}; "
+                    "give the same."
+                )
+
+
+def resolve_device(name: str) -> torch.device:
+    """Turn "auto", "cpu", "cuda" or "cuda:1" into a device.
+
+    Raises:
+        ValueError: It does not exist here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device: {name!r} is not to be had here; use auto or cpu.") from error
+    return device
+
+
+def holds_a_run(folder: Path) -> bool:
+    """Whether a folder was written by a run."""
+    return (folder / "config.json").exists() or any(folder.glob("*_last.pt"))

@@ -1,0 +1,70 @@
+"""Running mean and variance of a stream of vectors, and normalisation by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class RunningNorm(nn.Module):
+    """Normalises vectors by the mean and variance of everything taken in so far.
+
+    The statistics are float64 buffers, hence part of every `state_dict`: a sum over hundreds of millions of samples
+    loses nothing. They move only in `update`.
+
+    Args:
+        dim: Length of the vectors.
+        clip: Normalised values are clipped to ``[-clip, clip]``.
+        eps: Added to the variance before the root.
+    """
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, dim: int, clip: float = 10.0, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.clip = clip
+        self.eps = eps
+        self.register_buffer("mean", torch.zeros(dim, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(dim, dtype=torch.float64))
+        self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))
+
+    def _arrays(self, *tensors: Tensor) -> tuple[Any, ...]:
+        # On the CPU the arithmetic runs on NumPy views of the same memory: for the short vectors of a control task
+        # torch's dispatch costs several times the work itself. Both speak the same operators, so it is written once.
+        if self.mean.device.type == "cpu":
+            return tuple(tensor.numpy() for tensor in tensors)
+        return tensors
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Take in a batch (Chan et al.'s parallel form of Welford's algorithm).
+
+        Args:
+            x: Vectors, ``[B, dim]``; an empty batch changes nothing.
+        """
+        rows = x.shape[0]
+        if rows == 0:
+            return
+        mean, var, count, batch = self._arrays(self.mean, self.var, self.count, x.detach().double())
+        batch_mean = batch.mean(0)
+        # LaTeX: \delta = \bar{x}_B - \bar{x}_A
+        delta = batch_mean - mean
+        squares = ((batch - batch_mean) ** 2).sum(0)
+        # LaTeX: n = n_A + n_B
+        total = count + rows
+        # LaTeX: M = M_A + M_B + \delta^2 \frac{n_A n_B}{n}
+        merged = var * count + squares + delta**2 * (count * rows / total)
+        mean += delta * (rows / total)
+        var[...] = merged / total
+        count[...] = total
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise vectors of any batch shape, in their own dtype."""
+        mean, var, values = self._arrays(self.mean, self.var, x.detach())
+        normalised = ((values - mean) / (var + self.eps) ** 0.5).clip(-self.clip, self.clip)
+        return torch.as_tensor(normalised, device=x.device).to(x.dtype)

@@ -1,0 +1,62 @@
+"""Random generators, one for each consumer, all spawned from the run's seed."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def spawn_seed(seed: int, consumer: str) -> int:
+    """Derive the seed of one consumer of randomness from the run's seed.
+
+    The name is part of the entropy, so a consumer added later leaves the streams of the others as they are.
+
+    Args:
+        seed: The run's seed.
+        consumer: A name such as ``"action_noise"``.
+
+    Returns:
+        A 63-bit seed.
+    """
+    sequence = np.random.SeedSequence([seed, zlib.crc32(consumer.encode())])
+    return int(sequence.generate_state(1, np.uint64)[0] >> 1)
+
+
+def torch_generator(seed: int, consumer: str, device: torch.device | str = "cpu") -> torch.Generator:
+    """Make the torch generator of one consumer."""
+    return torch.Generator(device=device).manual_seed(spawn_seed(seed, consumer))
+
+
+@contextmanager
+def initialisation_seed(seed: int) -> Iterator[None]:
+    """Initialise networks inside: torch's initialisers draw from the global generator, which is put back after."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spawn_seed(seed, "initialisation"))
+        yield
+
+
+def numpy_generator_state(generator: np.random.Generator) -> dict[str, Any]:
+    """Give a NumPy generator's state as plain values (its 128-bit integers as text)."""
+    state = generator.bit_generator.state
+    return {
+        "kind": state["bit_generator"],
+        "state": hex(state["state"]["state"]),
+        "inc": hex(state["state"]["inc"]),
+        "has_uint32": int(state["has_uint32"]),
+        "uinteger": int(state["uinteger"]),
+    }
+
+
+def set_numpy_generator_state(generator: np.random.Generator, plain: dict[str, Any]) -> None:
+    """Put a NumPy (PCG64) generator into a state that `numpy_generator_state` gave."""
+    generator.bit_generator.state = {
+        "bit_generator": plain["kind"],
+        "state": {"state": int(plain["state"], 16), "inc": int(plain["inc"], 16)},
+        "has_uint32": plain["has_uint32"],
+        "uinteger": plain["uinteger"],
+    }

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping
+
+import pytest
+
+from minerva.loggers import Logger, LoggerList
+from minerva.loggers.base import one_line
+
+
+class Recorder:
+    """Keeps what it is told, and raises at the calls it is told to."""
+
+    def __init__(self, *fails: str) -> None:
+        self.calls: list[str] = []
+        self._fails = fails
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if name in self._fails:
+            raise OSError(28, "No space left on device")
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self._call(f"log {dict(metrics)} {step}")
+
+    def flush(self) -> None:
+        self._call("flush")
+
+    def close(self) -> None:
+        self._call("close")
+
+
+ROW = "log {'a': 1.0} 5"
+
+
+def test_every_logger_gets_every_call() -> None:
+    loggers = [Recorder(), Recorder(), Recorder()]
+    both: Logger = LoggerList(required=loggers[:1], optional=[loggers[1], None, loggers[2]])
+    both.log({"a": 1.0}, 5)
+    both.flush()
+    both.close()
+    for logger in loggers:
+        assert logger.calls == [ROW, "flush", "close"]
+
+
+@pytest.mark.parametrize("fails", [ROW, "flush", "close"])
+def test_a_failing_optional_logger_is_dropped_with_one_warning(fails: str) -> None:
+    required, broken, sound = Recorder(), Recorder(fails), Recorder()
+    both = LoggerList([required], [broken, sound])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            both.log({"a": 1.0}, 5)
+            both.flush()
+        both.close()
+    assert len(caught) == 1
+    assert "Recorder failed and is off" in str(caught[0].message)
+    assert "No space left on device" in str(caught[0].message)
+    assert required.calls == sound.calls == [ROW, "flush", ROW, "flush", "close"]
+    assert broken.calls.count("close") >= 1
+    assert broken.calls.count(fails) == (1 if fails != "close" else 2)
+
+
+def test_a_note_takes_the_place_of_the_warning() -> None:
+    notes: list[str] = []
+    both = LoggerList([], [Recorder(ROW)], note=notes.append)
+    both.log({"a": 1.0}, 5)
+    both.log({"a": 1.0}, 5)
+    assert len(notes) == 1
+
+
+def test_a_required_logger_ends_the_run() -> None:
+    both = LoggerList([Recorder(ROW, "flush")])
+    with pytest.raises(OSError, match="No space left"):
+        both.log({"a": 1.0}, 5)
+    with pytest.raises(OSError, match="No space left"):
+        both.flush()
+
+
+def test_closing_closes_all_before_it_raises() -> None:
+    loggers = [Recorder("close"), Recorder(), Recorder()]
+    with pytest.raises(OSError, match="No space left"):
+        LoggerList(loggers[:2], loggers[2:]).close()
+    assert [logger.calls for logger in loggers] == [["close"]] * 3
+
+
+def test_ctrl_c_is_not_taken_for_a_failure() -> None:
+    class Interrupted(Recorder):
+        def log(self, metrics: Mapping[str, float], step: int) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        LoggerList([], [Interrupted()]).log({"a": 1.0}, 5)
+
+
+def test_an_error_in_one_line() -> None:
+    assert one_line(ValueError("first\nsecond")) == "ValueError: first"
+    assert one_line(ValueError()) == "ValueError"
+
+
+def test_the_package_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, minerva.loggers\n"
+        "heavy = {'torch', 'wandb', 'tensorboard', 'rich', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

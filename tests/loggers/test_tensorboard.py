@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minerva.loggers import LoggerList, TensorBoardLogger, open_tensorboard
+
+
+def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Read scalars as TensorBoard itself does."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_events_read_back(tmp_path: Path) -> None:
+    logger = TensorBoardLogger(tmp_path)
+    logger.log({"charts/SPS": 1000.0, "losses/entropy": 0.5}, 0)
+    logger.log({"charts/SPS": 1500.0}, 2048)
+    logger.flush()
+    assert read(tmp_path) == {"charts/SPS": [(0, 1000.0), (2048, 1500.0)], "losses/entropy": [(0, 0.5)]}
+    logger.log({"losses/explained_variance": math.nan}, 4096)
+    logger.close()
+    logger.close()
+    ((step, value),) = read(tmp_path)["losses/explained_variance"]
+    assert step == 4096
+    assert math.isnan(value)
+
+
+def test_a_resumed_run_hides_what_it_logs_again(tmp_path: Path) -> None:
+    first = TensorBoardLogger(tmp_path)
+    for step in (100, 200, 300):
+        first.log({"a": float(step)}, step)
+    first.close()
+    second = TensorBoardLogger(tmp_path, purge_step=201)  # from a checkpoint at step 200
+    second.log({"a": -300.0}, 300)
+    second.log({"a": -400.0}, 400)
+    second.close()
+    assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 2
+    assert read(tmp_path) == {"a": [(100, 100.0), (200, 200.0), (300, -300.0), (400, -400.0)]}
+
+
+def test_open_gives_a_logger(tmp_path: Path) -> None:
+    logger = open_tensorboard(tmp_path / "new" / "folder")
+    assert logger is not None
+    logger.log({"a": 1.0}, 1)
+    logger.close()
+    assert read(tmp_path / "new" / "folder") == {"a": [(1, 1.0)]}
+
+
+def test_without_the_package_a_run_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard" or "utils.tensorboard" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ImportError, match=r'pip install "minerva-rl\[tracking\]"'):
+        TensorBoardLogger(tmp_path)
+    with pytest.warns(RuntimeWarning, match=r'TensorBoard is not installed.*"minerva-rl\[tracking\]"') as caught:
+        assert open_tensorboard(tmp_path) is None
+    assert len(caught) == 1
+
+
+def test_without_the_package_in_a_fresh_process(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "sys.modules['tensorboard'] = None\n"
+        "from minerva.loggers import open_tensorboard\n"
+        "assert open_tensorboard(Path(sys.argv[1]), 5) is None\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stderr.count("Warning") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_no_reason_not_to_train(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.warns(RuntimeWarning, match="TensorBoard could not be opened in"):
+        assert open_tensorboard(tmp_path / "file" / "folder") is None
+
+
+def test_a_full_disk_in_mid_run_drops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = TensorBoardLogger(tmp_path)
+    loggers = LoggerList([], [logger])
+    loggers.log({"a": 1.0}, 1)
+    loggers.flush()
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    writer = logger._writer.file_writer.event_writer._async_writer
+    monkeypatch.setattr(writer._writer, "write", full)
+    monkeypatch.setattr("threading.excepthook", lambda _: None)  # its writer thread dies loudly
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(2, 50):
+            loggers.log({"a": 1.0}, step)
+            loggers.flush()
+        loggers.close()
+    assert [str(w.message) for w in caught if w.category is RuntimeWarning] == [
+        "TensorBoardLogger failed and is off for the rest of the run: OSError: [Errno 28] No space left on device"
+    ]
+    assert loggers.optional == []
