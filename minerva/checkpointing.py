@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import subprocess
 import sys
 import zipfile
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,13 +31,35 @@ def write(path: Path, checkpoint: dict[str, Any]) -> None:
     Args:
         path: Where to; its folder exists.
         checkpoint: Tensors and plain values only.
+
+    Raises:
+        OSError: It could not be written (a full disk, say); `path` is as it was.
     """
     temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
-        torch.save({"format": FORMAT, "versions": versions(), **checkpoint}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            torch.save({"format": FORMAT, "versions": versions(), **checkpoint}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)  # half a checkpoint is of no use and may be what fills the disk
+        if isinstance(error, (OSError, RuntimeError)):
+            raise _write_error(path, error) from error
+        raise
+
+
+def _write_error(path: Path, error: OSError | RuntimeError) -> OSError:
+    # torch raises a RuntimeError of its own over the system's error, which says more.
+    cause: BaseException = error
+    while not isinstance(cause, OSError) and cause.__context__ is not None:
+        cause = cause.__context__
+    number = (cause.errno if isinstance(cause, OSError) else None) or errno.EIO
+    kept = "the checkpoint before it is as it was" if path.exists() else "there is none before it"
+    return OSError(
+        number, f"checkpoint: {path} could not be written ({os.strerror(number)}); {kept}. Make room, or check the disk"
+    )
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class EnvironmentFailureError(RuntimeError):
 class Episode(NamedTuple):
     """An episode that has just ended."""
 
-    index: int  # of the environment in the batch
+    env_index: int  # which environment of the batch
     episode_return: float  # of raw rewards
     length: int
 
@@ -97,9 +97,21 @@ class EpisodeStatistics:
         return finished
 
 
+def box_bounds(space: Space[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Give the bounds of a Box, flat and as float32 (no bounds for any other space)."""
+    if not isinstance(space, spaces.Box):
+        return np.array([-np.inf], dtype=np.float32), np.array([np.inf], dtype=np.float32)
+    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    low32, high32 = low.astype(np.float32), high.astype(np.float32)
+    # A bound that float32 cannot hold must neither turn the actions into float64 nor let them out of the box.
+    return (
+        np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32),
+        np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32),
+    )
+
+
 def clip_to_box(actions: NDArray[np.float32], space: Space[Any]) -> NDArray[np.float32]:
     """Clip ``[N, A]`` actions to a Box (other spaces pass)."""
-    if isinstance(space, spaces.Box):
-        # float32 bounds: a bound that float32 cannot hold must not turn the actions into float64
-        return np.clip(actions, space.low.reshape(-1).astype(np.float32), space.high.reshape(-1).astype(np.float32))
-    return actions
+    low, high = box_bounds(space)
+    clipped: NDArray[np.float32] = np.minimum(np.maximum(actions, low), high)
+    return clipped

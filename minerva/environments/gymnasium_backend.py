@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from gymnasium import Space
 from numpy.typing import NDArray
 
-from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, Step, clip_to_box
+from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, Step, box_bounds
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import flat_size
 from minerva.environments.workers import STEP, Group, LocalGroup, SubprocessGroup
@@ -42,7 +43,8 @@ class GymnasiumBatch:
         self._group: Group = (
             LocalGroup(factories) if vectorization == "sync" else SubprocessGroup(factories, num_workers)
         )
-        self.raw_observation_space, self.action_space = self._group.spaces
+        self.raw_observation_space: Space[Any] = self._group.spaces[0]
+        self.action_space: Space[Any] = self._group.spaces[1]
         self.observation_dim = flat_size(self.raw_observation_space)
         self.description = f"Gymnasium, {n} environment{'s' * (n > 1)}, {self._group.description}"
         self.statistics = EpisodeStatistics(n)
@@ -54,6 +56,7 @@ class GymnasiumBatch:
         self._history = np.zeros((n, 1024, action_dim), dtype=np.float32)  # the actions of each running episode
         self._history_length = np.zeros(n, dtype=np.int64)
         self._rows = np.arange(n)
+        self._low, self._high = box_bounds(self.action_space)
 
     def reset(self) -> NDArray[np.float32]:
         """Start an episode everywhere and return the first observations, ``[N, O]``."""
@@ -64,7 +67,7 @@ class GymnasiumBatch:
 
     def step(self, actions: NDArray[np.float32]) -> Step:
         """Step everywhere; an environment whose episode has ended restarts instead."""
-        actions = clip_to_box(actions, self.action_space)
+        actions = np.minimum(np.maximum(actions, self._low), self._high)
         restarting = self._ended.copy()
         orders = np.full(self.num_envs, STEP, dtype=np.int64)
         if restarting.any():

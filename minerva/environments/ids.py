@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -66,7 +68,8 @@ def _check_gymnasium_id(name: str) -> None:
 def _make_gymnasium(name: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     try:
         # The passive checker is a tool for an environment's author; here it would only slow every step.
-        return gymnasium.make(name, disable_env_checker=True, **kwargs)
+        with _quiet_model_compiler():
+            return gymnasium.make(name, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ValueError(
             f"env: {name} needs a package that is not installed ({error}). "
@@ -74,6 +77,25 @@ def _make_gymnasium(name: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any
         ) from error
     except (TypeError, gymnasium.error.Error, ModuleNotFoundError) as error:
         raise ValueError(f"env: {name} could not be made with {kwargs or 'no arguments'}: {error}") from error
+
+
+@contextmanager
+def _quiet_model_compiler() -> Iterator[None]:
+    """Keep MuJoCo's compiler from telling, once an environment, what is outdated in models that are not the user's.
+
+    It would print over the progress bar and leave a log file in the current folder.
+    """
+    if importlib.util.find_spec("mujoco") is None:
+        yield
+        return
+    import mujoco
+
+    previous = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda message: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(previous)
 
 
 def _dm_control_parts(name: str) -> tuple[str, str]:
@@ -93,19 +115,27 @@ def _dm_control_parts(name: str) -> tuple[str, str]:
 def _dm_control_ids() -> list[str]:
     if any(importlib.util.find_spec(package) is None for package in ("dm_control", "shimmy")):
         return []
-    from dm_control import suite
-
+    suite = _dm_control_suite()
     return [f"{DM_CONTROL_PREFIX}{domain}/{task}" for domain, task in suite.ALL_TASKS]
+
+
+def _dm_control_suite() -> Any:
+    # Its renderer looks for a screen when it is imported, and warns where there is none; training needs no screen.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from dm_control import suite
+    return suite
 
 
 def _make_dm_control(domain: str, task: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     # Shimmy's registration also imports manipulation and locomotion; the suite alone is loaded here, seconds sooner.
-    from dm_control import suite
+    suite = _dm_control_suite()
     from shimmy.dm_control_compatibility import DmControlCompatibilityV0
 
     arguments = {name: value for name, value in kwargs.items() if name != "render_mode"}
     try:
-        loaded = suite.load(domain, task, **arguments)
+        with _quiet_model_compiler():
+            loaded = suite.load(domain, task, **arguments)
     except TypeError as error:
         raise ValueError(f"env: dm_control/{domain}/{task} could not be made with {kwargs}: {error}") from error
     env: gymnasium.Env[Any, Any] = DmControlCompatibilityV0(loaded, render_mode=kwargs.get("render_mode"))

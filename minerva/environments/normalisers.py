@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -41,10 +43,12 @@ class RewardNormalizer(nn.Module):
         or truncated.
         """
         returns = self.discounted_return.numpy()
-        real = ~restarting
         # LaTeX: G_t = r_t + \gamma G_{t-1}
-        returns[real] = rewards[real] + self.gamma * returns[real]
-        self.statistics.update(torch.from_numpy(returns[real]).unsqueeze(1))
-        deviation = np.sqrt(float(self.statistics.var) + self.eps)
+        np.add(rewards, self.gamma * returns, out=returns)
+        # A restarting step has just added 0 to the 0 that its episode's end left behind; it is no sample.
+        real = returns[~restarting] if restarting.any() else returns
+        self.statistics.update(torch.from_numpy(real[:, None]))
+        deviation = math.sqrt(self.statistics.var.item() + self.eps)
         returns[ended] = 0.0
-        return np.clip(rewards / deviation, -self.clip, self.clip)
+        normalised: NDArray[np.float64] = np.minimum(np.maximum(rewards / deviation, -self.clip), self.clip)
+        return normalised

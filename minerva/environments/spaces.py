@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,14 +17,22 @@ def flat_size(space: Space[Any]) -> int:
     """Length of the vector that an observation of this space flattens to.
 
     Raises:
-        ValueError: The space has no vector of fixed length (Text, Graph, Sequence).
+        ValueError: The space has no vector of fixed length (Graph, Sequence), or none of numbers (Text).
     """
-    if not space.is_np_flattenable:
+    if not _is_supported(space):
         raise ValueError(
-            f"observation space: must flatten to a vector of fixed length, got {space}. "
+            f"observation space: must flatten to a vector of numbers of fixed length, got {space}. "
             "Wrap the environment so that it returns a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple."
         )
     return int(spaces.flatdim(space))
+
+
+def _is_supported(space: Space[Any]) -> bool:
+    if isinstance(space, spaces.Dict):
+        return all(_is_supported(child) for child in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return all(_is_supported(child) for child in space.spaces)
+    return isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
 
 
 def flat_writer(space: Space[Any]) -> Writer:
@@ -51,7 +60,7 @@ def flat_writer(space: Space[Any]) -> Writer:
         return write_parts
 
     def write_flattened(observation: Any, row: NDArray[np.float32]) -> None:
-        row[:] = spaces.flatten(space, observation)
+        row[:] = np.asarray(spaces.flatten(space, observation))
 
     return write_flattened
 
@@ -73,9 +82,9 @@ def space_to_plain(space: Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, spaces.MultiDiscrete):
-        return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist()}
+        return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, spaces.MultiBinary):
-        return {"kind": "MultiBinary", "shape": list(space.shape)}
+        return {"kind": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.n)}
     if isinstance(space, spaces.Dict):
         return {"kind": "Dict", "spaces": {key: space_to_plain(child) for key, child in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
@@ -96,11 +105,12 @@ def space_from_plain(plain: dict[str, Any]) -> Space[Any]:
     if kind == "Discrete":
         return spaces.Discrete(plain["n"], start=plain["start"])
     if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(np.array(plain["nvec"]))
+        return spaces.MultiDiscrete(np.array(plain["nvec"]), start=np.array(plain["start"]))
     if kind == "MultiBinary":
-        return spaces.MultiBinary(plain["shape"])
+        return spaces.MultiBinary(plain["n"])
     if kind == "Dict":
-        return spaces.Dict({key: space_from_plain(child) for key, child in plain["spaces"].items()})
+        # Ordered: Gymnasium sorts the keys of a plain dict, and with them the parts of a flattened observation.
+        return spaces.Dict(OrderedDict((key, space_from_plain(child)) for key, child in plain["spaces"].items()))
     if kind == "Tuple":
         return spaces.Tuple([space_from_plain(child) for child in plain["spaces"]])
     raise ValueError(f"space: unknown kind {kind!r} in this checkpoint; it was written by a newer Minerva.")

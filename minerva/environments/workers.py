@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import traceback
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
@@ -63,7 +66,7 @@ class LocalGroup:
         env = self.envs[0]
         if not isinstance(env, gymnasium.Env):
             raise ValueError(f"env: the factory must return a gymnasium.Env, got {type(env).__name__}.")
-        self.spaces = (env.observation_space, env.action_space)
+        self.spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]] = (env.observation_space, env.action_space)
         self.description = "in process"
         self._write = flat_writer(env.observation_space)
         self._action_shape, self._action_dtype = env.action_space.shape, env.action_space.dtype
@@ -91,10 +94,7 @@ class LocalGroup:
                     rewards[i], terminated[i], truncated[i] = 0.0, False, False
                 self._write(observation, observations[i])
             except Exception as error:
-                what = "step" if order == STEP else "reset"
-                raise EnvironmentFailureError(
-                    f"environment {self.first_index + i} raised {type(error).__name__} in {what}: {error}"
-                ) from error
+                raise self._failure(i, "step" if order == STEP else "reset", error) from error
         return self._outcome
 
     def replay(self, seeds: Sequence[int | None], actions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -103,19 +103,29 @@ class LocalGroup:
         for i, seed in enumerate(seeds):
             if seed is None:
                 continue
-            observation, _ = self.envs[i].reset(seed=seed)
-            for action in self._for_environment(actions[i]):
-                observation, *_ = self.envs[i].step(action)
-            self._write(observation, observations[i])
+            try:
+                observation, _ = self.envs[i].reset(seed=seed)
+                for action in self._for_environment(actions[i]):
+                    observation, *_ = self.envs[i].step(action)
+                self._write(observation, observations[i])
+            except Exception as error:
+                raise self._failure(i, "replay", error) from error
         return observations
 
     def close(self) -> None:
         """Close every environment."""
-        for env in self.envs:
+        envs, self.envs = self.envs, []  # closing twice is no error
+        for env in envs:
             env.close()
 
     def _for_environment(self, actions: NDArray[np.float32]) -> NDArray[Any]:
-        return actions.astype(self._action_dtype, copy=False).reshape(len(actions), *(self._action_shape or ()))
+        # Always a copy: an environment may write into the action it is given, and the caller keeps a history of them.
+        return actions.astype(self._action_dtype).reshape(len(actions), *(self._action_shape or ()))
+
+    def _failure(self, i: int, what: str, error: Exception) -> EnvironmentFailureError:
+        return EnvironmentFailureError(
+            f"environment {self.first_index + i} raised {type(error).__name__} in {what}: {error}"
+        )
 
 
 class SubprocessGroup:
@@ -129,16 +139,17 @@ class SubprocessGroup:
         n = len(factories)
         count = min(n, num_workers or os.cpu_count() or 1)
         edges = np.linspace(0, n, count + 1).astype(int).tolist()
-        self._slices = [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
-        self.description = f"{count} worker processes"
+        self._slices = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+        self.description = f"{count} worker process{'es' * (count > 1)}"
         self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
         try:
             for where in self._slices:
                 self._workers.append(_start_worker(factories[where], where.start))
-            self.spaces = [self._receive(k) for k in range(count)][0]
+            spaces = [self._receive(k) for k in range(count)]
         except BaseException:
             self.close()
             raise
+        self.spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]] = spaces[0]
         self._outcome = Outcome(
             np.zeros((n, flat_size(self.spaces[0])), dtype=np.float32),
             np.zeros(n),
@@ -151,8 +162,11 @@ class SubprocessGroup:
         for k, where in enumerate(self._slices):
             self._send(k, ("apply", actions[where], orders[where]))
         for k, where in enumerate(self._slices):
-            for mine, theirs in zip(self._outcome, self._receive(k), strict=True):
-                mine[where] = theirs
+            outcome: Outcome = self._receive(k)
+            self._outcome.observations[where] = outcome.observations
+            self._outcome.rewards[where] = outcome.rewards
+            self._outcome.terminated[where] = outcome.terminated
+            self._outcome.truncated[where] = outcome.truncated
         return self._outcome
 
     def replay(self, seeds: Sequence[int | None], actions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -165,8 +179,9 @@ class SubprocessGroup:
 
     def close(self) -> None:
         """End the workers; one that does not answer within two seconds is killed."""
-        for process, connection in self._workers:
+        for _, connection in self._workers:
             connection.close()  # a worker ends when its pipe does, also when this process is killed
+        for process, _ in self._workers:
             try:
                 process.wait(timeout=2)
             except subprocess.TimeoutExpired:
@@ -176,7 +191,7 @@ class SubprocessGroup:
 
     def _send(self, k: int, message: Any) -> None:
         try:
-            self._workers[k][1].send_bytes(cloudpickle.dumps(message))
+            self._workers[k][1].send(message)
         except OSError as error:
             raise self._death(k) from error
 
@@ -204,12 +219,13 @@ class SubprocessGroup:
 
 
 def _start_worker(factories: Sequence[EnvFactory], first_index: int) -> tuple[subprocess.Popen[bytes], Connection]:
+    luggage = cloudpickle.dumps((list(factories), first_index))  # first: what cannot be pickled starts no process
     ours, theirs = Pipe()
     command = f"from minerva.environments.workers import work; work({theirs.fileno()})"
     # One thread each: the workers are the parallelism.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     # The package may be importable here only through this interpreter's own path (a script's folder, a test's).
-    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     process = subprocess.Popen(
         [sys.executable, "-c", command],
         pass_fds=[theirs.fileno()],
@@ -217,30 +233,42 @@ def _start_worker(factories: Sequence[EnvFactory], first_index: int) -> tuple[su
         start_new_session=True,  # Ctrl-C is for the trainer, which finishes the step and saves
     )
     theirs.close()
-    ours.send_bytes(cloudpickle.dumps((list(factories), first_index)))
+    with contextlib.suppress(OSError):  # it has died already: whoever receives from it finds out and says so
+        ours.send_bytes(luggage)
     return process, ours
 
 
 def work(file_descriptor: int) -> None:
     """Serve one slice of the environments until the pipe closes (the body of a worker process)."""
     connection = Connection(file_descriptor)
+    group = None
     try:
-        factories, first_index = cloudpickle.loads(connection.recv_bytes())
-        group = LocalGroup(factories, first_index)
-        connection.send(("ok", group.spaces))
-    except ValueError as error:
-        connection.send(("invalid", str(error)))
-        return
-    except Exception as error:
-        message = f"environments {first_index}… could not be made: {type(error).__name__}: {error}"
-        connection.send(("failed", (message, traceback.format_exc())))
-        return
-    try:
-        while True:
-            verb, *arguments = cloudpickle.loads(connection.recv_bytes())
+        group = _unpack(connection)
+        while group is not None:
+            verb, *arguments = connection.recv()
             try:
-                connection.send(("ok", getattr(group, verb)(*arguments)))
+                answer = ("ok", getattr(group, verb)(*arguments))
             except EnvironmentFailureError as error:
-                connection.send(("failed", (str(error), traceback.format_exc())))
-    except (EOFError, OSError):
-        group.close()
+                answer = ("failed", (str(error), traceback.format_exc()))
+            connection.send(answer)
+    except (EOFError, OSError):  # the trainer has closed the pipe, or is gone
+        if group is not None:
+            group.close()
+
+
+def _unpack(connection: Connection) -> LocalGroup | None:
+    luggage = connection.recv_bytes()
+    try:
+        factories, first_index = cloudpickle.loads(luggage)
+        group = LocalGroup(factories, first_index)
+        # The user's own spaces may be of classes that only cloudpickle can carry.
+        answer = cloudpickle.dumps(("ok", group.spaces))
+    except Exception as error:
+        group = None
+        if isinstance(error, ValueError):
+            answer = cloudpickle.dumps(("invalid", str(error)))
+        else:
+            message = f"an environment could not be made in a worker process: {type(error).__name__}: {error}"
+            answer = cloudpickle.dumps(("failed", (message, traceback.format_exc())))
+    connection.send_bytes(answer)
+    return group

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -23,23 +24,18 @@ class Logger(Protocol):
 class LoggerList:
     """Many loggers as one.
 
-    A run whose record cannot be written must stop, so the errors of `required` loggers propagate. A tracker is a
-    convenience: an `optional` logger that raises is dropped with one note, and the run goes on without it.
+    A run whose record cannot be written must stop, so the errors of a logger that says ``required = True`` (the CSV
+    file) propagate. Any other is a convenience: one that raises is dropped with a note, and the run goes on without it.
 
     Args:
-        required: Loggers whose errors propagate (the CSV file).
-        optional: Loggers that may fail (TensorBoard, W&B); `None` stands for one that could not be opened.
+        loggers: The loggers; `None` stands for one that could not be opened.
         note: Told in one sentence about a dropped logger; `warnings.warn` by default.
     """
 
-    def __init__(
-        self,
-        required: Iterable[Logger] = (),
-        optional: Iterable[Logger | None] = (),
-        note: Callable[[str], None] | None = None,
-    ) -> None:
-        self.required: list[Logger] = list(required)
-        self.optional: list[Logger] = [logger for logger in optional if logger is not None]
+    def __init__(self, loggers: Iterable[Logger | None], note: Callable[[str], None] | None = None) -> None:
+        present = [logger for logger in loggers if logger is not None]
+        self.required: list[Logger] = [logger for logger in present if getattr(logger, "required", False)]
+        self.optional: list[Logger] = [logger for logger in present if not getattr(logger, "required", False)]
         self._note = note
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
@@ -75,10 +71,8 @@ class LoggerList:
             except Exception as error:
                 # Dropped before anything is said, so that it stays dropped if the note itself raises.
                 self.optional.remove(logger)
-                try:
+                with contextlib.suppress(Exception):  # its first error is the one worth telling
                     logger.close()
-                except Exception:
-                    pass  # it has failed already, and its first error is the one worth telling
                 self._tell(f"{type(logger).__name__} failed and is off for the rest of the run: {one_line(error)}")
 
     def _tell(self, text: str) -> None:

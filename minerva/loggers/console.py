@@ -256,7 +256,11 @@ class _Output:
         if isinstance(error, BlockingIOError):
             return  # a terminal that is slow to take it in: the next line may well pass
         stream, self._stream = self._stream, None
-        if isinstance(error, OSError) and stream is not None and stream in (sys.__stdout__, sys.__stderr__):
+        if (
+            isinstance(error, OSError)
+            and stream is not None
+            and any(stream is s for s in (sys.__stdout__, sys.__stderr__))
+        ):
             # What is stuck in the stream's buffer would raise again at exit and turn the exit code into a failure
             # (https://docs.python.org/3/library/signal.html#note-on-sigpipe).
             try:

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 HEADER = b"step,name,value\n"
 _FLUSH_BYTES = 1 << 16
@@ -27,6 +28,9 @@ class CsvLogger:
         ValueError: The file exists and is not such a record.
         OSError: The file cannot be written; likewise from every method here that writes.
     """
+
+    required: ClassVar[bool] = True
+    """In a `LoggerList`, its errors end the run."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -81,7 +85,9 @@ class CsvLogger:
         if position < len(HEADER):
             self._warn(f"its checkpoint points into the header (byte {position}), so all rows were dropped")
         elif size < position:
-            self._warn(f"it has {size} bytes where its checkpoint saw {position}, so the earlier rows in between are gone")
+            self._warn(
+                f"it has {size} bytes where its checkpoint saw {position}, so the earlier rows in between are gone"
+            )
         elif end < position:
             self._warn(f"no row ends at byte {position}, where its checkpoint points, so one earlier row is gone")
         os.ftruncate(self._file.fileno(), end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ _RESAMPLES = 2_000
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GREY = "#8a8f98"
 _INK = "#2b2f36"
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.titlesize": 11,
@@ -61,6 +61,7 @@ _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be searched, and set in the paper's own font
     "svg.hashsalt": "minerva",  # the same runs give the same file
 }
+_NAMES = {"vmpo": "V-MPO"}  # where capitals alone do not do
 _LABELS = {
     "eval/return_mean": "Return",
     "eval/return_median": "Median return",
@@ -77,14 +78,14 @@ def plot_curves(
 
     Runs of one algorithm on one environment are seeds of one experiment: a thin line each, their mean over the steps
     that all of them have reached, and the mean's bootstrap 95% interval as a band. A run that stands alone is drawn as
-    a line; if it is the only one of the figure, its evaluation comes with a band of one standard deviation over episodes
-    and with the mean return of its training episodes.
+    a line; if it is the only one of the figure, its evaluation comes with a band of one standard deviation over
+    episodes and with the mean return of its training episodes.
 
     Args:
         runs: The runs, as `read_run` gives them.
         out: The file to write: PNG, SVG or PDF by its suffix. Its folder is made where missing.
         metric: Name of the metric to draw.
-        title: Title of the figure; by default the panels' environment ids stand alone.
+        title: Title of the figure; by default the environment ids are title enough.
 
     Returns:
         The file that was written.
@@ -101,27 +102,34 @@ def plot_curves(
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ValueError('matplotlib, which draws curves, is not installed: pip install "minerva-rl[report]".') from error
+        raise ValueError(
+            'matplotlib, which draws curves, is not installed: pip install "minerva-rl[report]".'
+        ) from error
 
     algorithms = list(dict.fromkeys(algorithm for groups in panels.values() for algorithm in groups))
     colours = {algorithm: _COLOURS[k % len(_COLOURS)] for k, algorithm in enumerate(algorithms)}
-    columns = min(len(panels), 3)
+    columns = 2 if len(panels) == 4 else min(len(panels), 3)
     rows = math.ceil(len(panels) / columns)
     width, height = (6.4, 4.0) if len(panels) == 1 else (4.2 * columns, 3.2 * rows)
     # A Figure of its own, and not pyplot: no window, no backend, none of the caller's figures or settings touched.
     with rc_context(), rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # type: ignore[union-attr,call-arg]
         for k, (env_id, groups) in enumerate(panels.items()):
             axes = figure.add_subplot(rows, columns, k + 1)
-            single = len(runs) == 1
             for algorithm, members in groups.items():
-                if single:
+                if len(runs) == 1:
                     _draw_single(axes, members[0], metric, colours[algorithm])
                 else:
                     _draw_group(axes, algorithm, members, metric, colours[algorithm])
-            _finish(axes, env_id, groups, metric, bottom=k + columns >= len(panels), left=k % columns == 0)
-        if title:
-            figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK, x=0.01, ha="left")
+            _finish(axes, groups, metric, bottom=k + columns >= len(panels), left=k % columns == 0)
+            axes.set_title(title if title and len(panels) == 1 else env_id)
+            facts = [env_id] if title and len(panels) == 1 else []
+            if len(runs) == 1:
+                facts.append(f"{_name(runs[0].algorithm)}, seed {runs[0].seed}")
+            axes.set_title(" · ".join(facts), loc="right", fontsize=9, fontweight="normal", color=_GREY)
+        if title and len(panels) > 1:
+            figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK)
         with _replacing(out) as temporary:
             # No date in the file, so that the same runs give the same file.
             metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix.lower())
@@ -129,15 +137,15 @@ def plot_curves(
     return out
 
 
-def common_curve(series: Sequence[Series]) -> tuple[NDArray[np.float64], FloatArray]:
+def common_curve(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
     """Put curves on one grid of steps.
 
     Args:
         series: A metric's series of each run.
 
     Returns:
-        Steps `[k]` within the range that every run has reached, and the runs' values there `[n, k]`, interpolated where a
-        run has none at that very step. Nothing is extrapolated, so k may be 0.
+        Steps `[k]` within the range that every run has reached, and the runs' values there `[n, k]`, interpolated where
+        a run has none at that very step. Nothing is extrapolated, so k may be 0.
     """
     curves = [_one_value_a_step(one) for one in series]
     first = max(steps[0] for steps, _ in curves)
@@ -174,7 +182,7 @@ def smooth(series: Series, bins: int = 60) -> tuple[FloatArray, FloatArray]:
 
 
 def _group(runs: Sequence[RunRecord], metric: str) -> dict[str, dict[str, list[RunRecord]]]:
-    """Sort runs by environment and then algorithm, each in order of first appearance, without those lacking the metric."""
+    """Sort runs that have the metric by environment and then algorithm, each in order of first appearance."""
     if not runs:
         raise ValueError("There are no runs to draw; give the folder of at least one.")
     panels: dict[str, dict[str, list[RunRecord]]] = {}
@@ -197,71 +205,69 @@ def _one_value_a_step(series: Series) -> tuple[FloatArray, FloatArray]:
 
 def _draw_single(axes: Axes, run: RunRecord, metric: str, colour: str) -> None:
     """Draw a run that has the figure for itself: all that is known about its returns."""
-    of_returns = metric == "eval/return_mean"
-    if of_returns and "train/episode_return" in run.metrics:
-        steps, values = smooth(run.metrics["train/episode_return"])
-        axes.plot(steps, values, color=_GREY, alpha=0.75, linewidth=1.0, label="training episodes (smoothed)", zorder=2)
     steps, values = _one_value_a_step(run.metrics[metric])
+    of_returns = metric == "eval/return_mean"
+    label = "evaluation: mean of the episodes" if of_returns else f"{_name(run.algorithm)}, seed {run.seed}"
+    marker = "o" if len(steps) <= 60 else None
+    axes.plot(steps, values, color=colour, linewidth=2.0, marker=marker, markersize=3.2, label=label, zorder=3)
     if of_returns and "eval/return_std" in run.metrics:
         std_steps, std = _one_value_a_step(run.metrics["eval/return_std"])
         if len(std_steps):
             spread = np.interp(steps, std_steps, std)
-            axes.fill_between(
-                steps, values - spread, values + spread, color=colour, alpha=0.16, linewidth=0, label="± one std", zorder=1
-            )
-    axes.plot(
-        steps,
-        values,
-        color=colour,
-        linewidth=2.0,
-        marker="o" if len(steps) <= 60 else None,
-        markersize=3.2,
-        label="evaluation (mean)" if of_returns else f"{run.algorithm.upper()}, seed {run.seed}",
-        zorder=3,
-    )
+            below, above = values - spread, values + spread
+            axes.fill_between(steps, below, above, color=colour, alpha=0.16, linewidth=0, label="± one std", zorder=1)
+    if of_returns and "train/episode_return" in run.metrics:
+        steps, values = smooth(run.metrics["train/episode_return"])
+        axes.plot(steps, values, color=_GREY, alpha=0.75, linewidth=1.0, label="training episodes, smoothed", zorder=2)
 
 
 def _draw_group(axes: Axes, algorithm: str, runs: Sequence[RunRecord], metric: str, colour: str) -> None:
     """Draw the seeds of one experiment."""
-    name = algorithm.upper()
     if len(runs) == 1:
         steps, values = _one_value_a_step(runs[0].metrics[metric])
-        axes.plot(steps, values, color=colour, linewidth=2.0, label=f"{name}, seed {runs[0].seed}", zorder=3)
+        label = f"{_name(algorithm)}, seed {runs[0].seed}"
+        axes.plot(steps, values, color=colour, linewidth=2.0, marker=_dot(steps), label=label, zorder=3)
         return
     for run in runs:
         steps, values = _one_value_a_step(run.metrics[metric])
-        axes.plot(steps, values, color=colour, linewidth=0.7, alpha=0.35, zorder=2)
+        axes.plot(steps, values, color=colour, linewidth=0.7, alpha=0.35, marker=_dot(steps), zorder=2)
+    label = f"{_name(algorithm)}, {len(runs)} seeds"
     grid, values = common_curve([run.metrics[metric] for run in runs])
     if len(grid) == 0:  # no step that all have reached
-        axes.plot([], [], color=colour, linewidth=0.7, label=f"{name}, {len(runs)} seeds")
+        axes.plot([], [], color=colour, linewidth=0.7, label=label)
         return
     low, high = mean_interval(values, resamples=_RESAMPLES)
     axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0, zorder=1)
     mean = values.mean(axis=0)
-    axes.plot(grid, mean, color=colour, linewidth=2.2, label=f"{name}, {len(runs)} seeds: mean, 95% interval", zorder=3)
+    axes.plot(grid, mean, color=colour, linewidth=2.2, marker=_dot(grid), label=label, zorder=3)
 
 
-def _finish(
-    axes: Axes, env_id: str, groups: dict[str, list[RunRecord]], metric: str, *, bottom: bool, left: bool
-) -> None:
-    """Label a panel."""
+def _finish(axes: Axes, groups: dict[str, list[RunRecord]], metric: str, *, bottom: bool, left: bool) -> None:
+    """Label a panel's axes and lines."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    members = [run for group in groups.values() for run in group]
-    alone = f"  {members[0].algorithm.upper()}, seed {members[0].seed}" if len(members) == 1 else ""
-    axes.set_title(env_id)
-    if alone:
-        axes.set_title(alone.strip(), loc="right", fontsize=9, fontweight="normal", color=_GREY)
     if bottom:
         axes.set_xlabel("Environment steps")
     if left:
         axes.set_ylabel(_LABELS.get(metric, metric))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10], integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: step_label(step)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace("-", "−")))
     axes.tick_params(length=0)
     axes.margins(x=0.015)
-    axes.legend(loc="best", handlelength=1.6)
+    of_seeds = any(len(members) > 1 for members in groups.values())
+    head = "mean and 95% interval" if of_seeds else None
+    legend = axes.legend(loc="best", handlelength=1.6, alignment="left", title=head, title_fontsize=8)
+    legend.get_title().set_color(_GREY)
+
+
+def _name(algorithm: str) -> str:
+    return _NAMES.get(algorithm, algorithm.upper())
+
+
+def _dot(steps: FloatArray) -> str | None:
+    """Give the marker without which a curve of one point would not be seen."""
+    return "o" if len(steps) == 1 else None
 
 
 def step_label(step: float) -> str:
@@ -274,16 +280,16 @@ def step_label(step: float) -> str:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """Give a temporary file that takes the place of `out` when all went well, so that a failure costs no older figure."""
+    """Give a temporary file that takes the place of `out` when all went well: a failure costs no older figure."""
     temporary = out.with_name(f".{out.name}.partial")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         temporary.replace(out)
     except OSError as error:
-        raise ValueError(f"The figure cannot be written to {out} ({error.strerror or error}); choose another file.") from error
+        raise ValueError(
+            f"The figure cannot be written to {out} ({error.strerror or error}); choose another file."
+        ) from error
     finally:
-        try:
+        with suppress(OSError):  # of a folder that could not be made: then there is no such file either
             temporary.unlink(missing_ok=True)
-        except OSError:
-            pass  # there is no such folder: then there is no such file either

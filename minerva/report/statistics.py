@@ -79,7 +79,7 @@ def mean_interval(
     """Give the bootstrap percentile interval of the mean over the first axis.
 
     Args:
-        values: Values `[n, k]`. All columns are drawn again together, so that the interval of a curve is itself a curve.
+        values: Values `[n, k]`. All columns are drawn again together, so that a curve's interval is itself a curve.
         confidence: Confidence level of the interval.
         resamples: How many times the rows are drawn again, with replacement.
         seed: Seed of those draws.

@@ -25,14 +25,14 @@ class OnPolicy(Protocol):
 def on_policy_loop(trainer: OnPolicy, run: Run, total_updates: int) -> None:
     """Fill a rollout, learn from it, repeat; may be left and entered again at any step."""
     rollout = trainer.collector.rollout
-    while trainer.updates < total_updates and not run.stopping:
+    while trainer.updates < total_updates and not run.stopping():
         if rollout.position == 0:
             run.callbacks.on_rollout_start(trainer)
-        while not rollout.full and not run.stopping:
+        while not rollout.full and not run.stopping():
             trainer.last_step = step = trainer.collector.step()
             trainer.env_steps += len(step.rewards)
             run.step_done(step)
-        if run.stopping:
+        if run.stopping():
             break
         run.callbacks.on_rollout_end(trainer)
         with run.updating():

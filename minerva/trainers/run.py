@@ -1,4 +1,4 @@
-"""What happens around the learning while `train` runs: the folder, logs, evaluations, checkpoints, callbacks, signals."""
+"""What happens around the learning: the run's folder, logs, evaluations, checkpoints, callbacks, signals."""
 
 from __future__ import annotations
 
@@ -58,17 +58,15 @@ class Run:
         self._between_steps = False
         self._eval_interval = trainer.config.eval_interval or max(1, total_steps // EVALUATIONS_A_RUN)
         self._start_steps = trainer.env_steps
-        self._evaluated_at: int | None = None
 
     # Opening and closing
 
     def __enter__(self) -> Self:
-        resumed = self.trainer.started
+        resumed = self.trainer.started and self.trainer.out_dir == self.out_dir
         make_folder(self.out_dir)
         self._csv = CsvLogger(self.out_dir / "metrics.csv")
         if resumed:
             self._csv.truncate(self.trainer.log_position)
-        self._write_description()
         self._console = (
             ConsoleLogger(
                 self.total_steps, self._start_steps, title=f"{self.trainer.algorithm} {self.trainer.env_name}"
@@ -76,7 +74,7 @@ class Run:
             if self.trainer.config.console
             else None
         )
-        self._log = LoggerList(self._open_loggers())
+        self._log = LoggerList([self._csv, self._console, *self._open_trackers()], note=self.say)
         self._catch_signals()
         self._clock = time.perf_counter()
         self._last_save = self._clock
@@ -93,15 +91,16 @@ class Run:
         for note in trainer.notes:
             self.say(note)
         trainer.notes.clear()
-        if not resumed:
+        if not trainer.started:
             trainer.begin()
-            self._between_steps = True
-            if trainer.config.eval_episodes:
-                self.evaluate()
-                self.first_evaluation = self.last_evaluation
-            else:
-                self.save_last()
+        if not resumed:  # a new run, or one that goes on in another folder
+            self.save_last()
+        # Only now, with a checkpoint beside it: a folder that holds a run can always be resumed.
+        self._write_description()
         self._between_steps = True
+        if trainer.config.eval_episodes and trainer.env_steps == 0 and trainer.evaluated_at is None:
+            self.evaluate()
+            self.first_evaluation = self.last_evaluation
         self._clock = time.perf_counter()
         self.callbacks.on_training_start(trainer)
 
@@ -111,7 +110,7 @@ class Run:
         try:
             if error is None:
                 self._finish()
-            elif self._between_steps:
+            elif self._between_steps and not (self._stop_signal is not None and isinstance(error, KeyboardInterrupt)):
                 self.save_last()
                 self.say(
                     f"Stopped at step {self.trainer.env_steps:,}; everything up to here is saved in {self.out_dir}."
@@ -126,9 +125,12 @@ class Run:
             raise SystemExit(128 + self._stop_signal)
 
     def _finish(self) -> None:
-        at_end = self._evaluated_at == self.trainer.env_steps
+        at_end = self.trainer.evaluated_at == self.trainer.env_steps
         if self._stop_signal is None and self.trainer.config.eval_episodes and not at_end:
+            upcoming = self.trainer.next_evaluation
             self.evaluate()
+            if self.stopped_by is not None:  # an extra one, which the schedule of a run that goes on knows nothing of
+                self.trainer.next_evaluation = upcoming
         self.save_last()
         if self._stop_signal is not None:
             name = signal.Signals(self._stop_signal).name
@@ -142,7 +144,6 @@ class Run:
 
     # What the loops call
 
-    @property
     def stopping(self) -> bool:
         """Whether a signal or a callback has asked for the end."""
         return self._stop_signal is not None or self.stopped_by is not None
@@ -192,16 +193,15 @@ class Run:
         begin = time.perf_counter()
         trainer = self.trainer
         self.last_evaluation = evaluation = trainer.evaluate()
-        self._evaluated_at = trainer.env_steps
+        trainer.evaluated_at = trainer.env_steps
         metrics = evaluation.metrics()
         self.log(metrics)
         trainer.next_evaluation = self._following(self._eval_interval) or 0
         is_best = metrics["eval/return_mean"] > trainer.best_return
         if is_best:
             trainer.best_return = metrics["eval/return_mean"]
+            self._save("best")  # first: a `last` that knows of a better return than `best` holds would never mend it
         self.save_last()
-        if is_best:
-            self._save("best")
         self._clock += time.perf_counter() - begin
 
     def save_last(self) -> None:
@@ -236,17 +236,17 @@ class Run:
         temporary.write_text(json.dumps(description, indent=2, default=str) + "\n")
         temporary.replace(path)
 
-    def _open_loggers(self) -> list[Logger]:
-        config, loggers = self.trainer.config, [self._csv, self._console]
+    def _open_trackers(self) -> list[Logger | None]:
+        config, trackers = self.trainer.config, list[Logger | None]()
         if config.tensorboard:
             purge = self.trainer.env_steps + 1 if self.trainer.started else None
-            loggers.append(open_tensorboard(self.out_dir / "tensorboard", purge))
+            trackers.append(open_tensorboard(self.out_dir / "tensorboard", purge))
         if config.wandb != "off":
             name = f"{self.trainer.algorithm}-{self.trainer.env_name}-seed{self.trainer.seed}".replace("/", "-")
-            loggers.append(
+            trackers.append(
                 open_wandb(config.wandb, self.out_dir, config.wandb_project, name, config.to_plain(), run_id=None)
             )
-        return [logger for logger in loggers if logger is not None]
+        return trackers
 
     def _catch_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,7 @@ class Trainer:
         self.env_steps = 0
         self.updates = 0
         self.next_evaluation = 0
+        self.evaluated_at: int | None = None  # the step of the newest evaluation
         self.best_return = -float("inf")
         self.last_step: environments.Step | None = None
         self.started = False  # whether there is anything to go on from
@@ -121,7 +123,9 @@ class Trainer:
         if not isinstance(total_steps, int) or total_steps < 1:
             raise ValueError(f"total_steps: must be a whole number from 1 on, got {total_steps!r}.")
         folder = Path(out_dir) if out_dir is not None else self.out_dir or self.default_folder()
-        if not (self.started and self.out_dir == folder) and holds_a_run(folder):
+        if self.started and self.out_dir is not None and self.out_dir.resolve() == folder.resolve():
+            folder = self.out_dir
+        elif holds_a_run(folder):
             raise ValueError(
                 f"out_dir: {folder} holds a run already. Go on with it (--resume, or trainer.load), or choose another."
             )
@@ -141,7 +145,9 @@ class Trainer:
         """Name a new folder under ``runs/``."""
         moment = time.strftime("%Y%m%d-%H%M%S")
         name = self.env_name.replace("/", "-").replace(":", "-")
-        return Path("runs") / self.algorithm / name / f"{moment}-seed{self.seed}"
+        folder = Path("runs") / self.algorithm / name / f"{moment}-seed{self.seed}"
+        twins = (folder.with_name(f"{folder.name}-{k}") for k in itertools.count(2))
+        return folder if not folder.exists() else next(twin for twin in twins if not twin.exists())
 
     def evaluate(self) -> Evaluation:
         """Run deterministic episodes in environments of their own."""
@@ -173,6 +179,7 @@ class Trainer:
             "env_steps": self.env_steps,
             "updates": self.updates,
             "next_evaluation": self.next_evaluation,
+            "evaluated_at": self.evaluated_at,
             "best_return": self.best_return,
             "log_position": self.log_position,
             **self.learning_state(),
@@ -183,6 +190,7 @@ class Trainer:
         self.env_steps = state["env_steps"]
         self.updates = state["updates"]
         self.next_evaluation = state["next_evaluation"]
+        self.evaluated_at = state["evaluated_at"]
         self.best_return = state["best_return"]
         self.log_position = state["log_position"]
         return self.load_learning_state(state)

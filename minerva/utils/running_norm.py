@@ -41,7 +41,7 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Take in a batch (Chan et al.'s parallel form of Welford's algorithm).
+        """Take in a batch B beside all that came before it, A (Chan et al.'s parallel form of Welford's algorithm).
 
         Args:
             x: Vectors, ``[B, dim]``; an empty batch changes nothing.
@@ -49,18 +49,21 @@ class RunningNorm(nn.Module):
         rows = x.shape[0]
         if rows == 0:
             return
-        mean, var, count, batch = self._arrays(self.mean, self.var, self.count, x.detach().double())
-        batch_mean = batch.mean(0)
-        # LaTeX: \delta = \bar{x}_B - \bar{x}_A
-        delta = batch_mean - mean
-        squares = ((batch - batch_mean) ** 2).sum(0)
+        mean, var, batch = self._arrays(self.mean, self.var, x.detach().double())
+        count = self.count.item()
         # LaTeX: n = n_A + n_B
         total = count + rows
-        # LaTeX: M = M_A + M_B + \delta^2 \frac{n_A n_B}{n}
-        merged = var * count + squares + delta**2 * (count * rows / total)
+        batch_mean = batch.sum(0) / rows
+        # LaTeX: \delta = \bar{x}_B - \bar{x}_A
+        delta = batch_mean - mean
+        # LaTeX: \bar{x} = \bar{x}_A + \delta \frac{n_B}{n}
         mean += delta * (rows / total)
-        var[...] = merged / total
-        count[...] = total
+        # LaTeX: \sigma^2 = \frac{n_A}{n} \sigma_A^2 + \frac{n_A n_B}{n^2} \delta^2 + \frac{n_B}{n} \sigma_B^2
+        var *= count / total
+        var += delta**2 * (count * rows / total**2)
+        if rows > 1:
+            var += ((batch - batch_mean) ** 2).sum(0) / total
+        self.count.fill_(total)
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
-from minerva.loggers import Logger, LoggerList
+from minerva.loggers import ConsoleLogger, CsvLogger, Logger, LoggerList
 from minerva.loggers.base import one_line
 
 
@@ -33,12 +35,16 @@ class Recorder:
         self._call("close")
 
 
+class Required(Recorder):
+    required = True
+
+
 ROW = "log {'a': 1.0} 5"
 
 
 def test_every_logger_gets_every_call() -> None:
-    loggers = [Recorder(), Recorder(), Recorder()]
-    both: Logger = LoggerList(required=loggers[:1], optional=[loggers[1], None, loggers[2]])
+    loggers = [Recorder(), Required(), Recorder()]
+    both: Logger = LoggerList([*loggers[:2], None, loggers[2]])
     both.log({"a": 1.0}, 5)
     both.flush()
     both.close()
@@ -48,8 +54,8 @@ def test_every_logger_gets_every_call() -> None:
 
 @pytest.mark.parametrize("fails", [ROW, "flush", "close"])
 def test_a_failing_optional_logger_is_dropped_with_one_warning(fails: str) -> None:
-    required, broken, sound = Recorder(), Recorder(fails), Recorder()
-    both = LoggerList([required], [broken, sound])
+    broken, required, sound = Recorder(fails), Required(), Recorder()
+    both = LoggerList([broken, required, sound])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
@@ -66,24 +72,35 @@ def test_a_failing_optional_logger_is_dropped_with_one_warning(fails: str) -> No
 
 def test_a_note_takes_the_place_of_the_warning() -> None:
     notes: list[str] = []
-    both = LoggerList([], [Recorder(ROW)], note=notes.append)
+    both = LoggerList([Recorder(ROW)], note=notes.append)
     both.log({"a": 1.0}, 5)
     both.log({"a": 1.0}, 5)
     assert len(notes) == 1
 
 
 def test_a_required_logger_ends_the_run() -> None:
-    both = LoggerList([Recorder(ROW, "flush")])
+    both = LoggerList([Required(ROW, "flush")])
     with pytest.raises(OSError, match="No space left"):
         both.log({"a": 1.0}, 5)
     with pytest.raises(OSError, match="No space left"):
         both.flush()
 
 
+def test_of_this_package_the_csv_file_alone_is_required(tmp_path: Path) -> None:
+    file = CsvLogger(tmp_path / "metrics.csv")
+    console = ConsoleLogger(10, stream=io.StringIO())
+    both = LoggerList([console, file])
+    both.log({"a": 1.0}, 5)
+    assert (both.required, both.optional) == ([file], [console])
+    both.close()
+    with pytest.raises(ValueError, match="has been closed"):
+        both.log({"a": 1.0}, 6)
+
+
 def test_closing_closes_all_before_it_raises() -> None:
-    loggers = [Recorder("close"), Recorder(), Recorder()]
+    loggers = [Required("close"), Required(), Recorder()]
     with pytest.raises(OSError, match="No space left"):
-        LoggerList(loggers[:2], loggers[2:]).close()
+        LoggerList(loggers).close()
     assert [logger.calls for logger in loggers] == [["close"]] * 3
 
 
@@ -93,7 +110,7 @@ def test_ctrl_c_is_not_taken_for_a_failure() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        LoggerList([], [Interrupted()]).log({"a": 1.0}, 5)
+        LoggerList([Interrupted()]).log({"a": 1.0}, 5)
 
 
 def test_an_error_in_one_line() -> None:

@@ -167,7 +167,8 @@ for step in range(0, 600, 100):
     time.sleep(0.06)
 console.message("saved [red]ppo_last.pt")
 print("a line of the environment's")
-console.log({"eval/return_mean": 123.456, "eval/return_std": 7.5, "train/episode_return": 99.0, "charts/SPS": 4321.0}, 600)
+console.log({"train/episode_return": 99.0, "charts/SPS": 4321.0}, 600)
+console.log({"eval/return_mean": 123.456, "eval/return_std": 7.5}, 600)
 console.progress(1000)
 console.close()
 console.close()
@@ -179,7 +180,9 @@ def run_in_terminal(columns: int, term: str = "xterm-256color") -> str:
     """Run the script above in a pseudo-terminal and give everything it wrote there."""
     main, worker = pty.openpty()
     fcntl.ioctl(worker, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")}
+    env = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
+    }
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", RUN],
         stdin=worker,

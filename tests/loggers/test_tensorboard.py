@@ -88,7 +88,7 @@ def test_a_folder_that_cannot_be_written_is_no_reason_not_to_train(tmp_path: Pat
 
 def test_a_full_disk_in_mid_run_drops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logger = TensorBoardLogger(tmp_path)
-    loggers = LoggerList([], [logger])
+    loggers = LoggerList([logger])
     loggers.log({"a": 1.0}, 1)
     loggers.flush()
 

@@ -17,7 +17,14 @@ import pytest
 from minerva.loggers import LoggerList, WandbLogger, open_wandb
 
 CONFIG = {"gamma": 0.99, "policy_layer_sizes": [64, 64]}
-NO_LOGIN = {"WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_BASE_URL", "WANDB_MODE", "WANDB_RUN_ID", "WANDB_SILENT"}
+NO_LOGIN = {
+    "WANDB_API_KEY",
+    "WANDB_IDENTITY_TOKEN_FILE",
+    "WANDB_BASE_URL",
+    "WANDB_MODE",
+    "WANDB_RUN_ID",
+    "WANDB_SILENT",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +166,11 @@ def test_without_a_login_nobody_is_asked(tmp_path: Path) -> None:
     """At a real terminal, where W&B would ask and wait."""
     main, worker = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", ONLINE, str(tmp_path / "run")], stdin=worker, stdout=worker, stderr=worker, close_fds=True
+        [sys.executable, "-c", ONLINE, str(tmp_path / "run")],
+        stdin=worker,
+        stdout=worker,
+        stderr=worker,
+        close_fds=True,
     )
     os.close(worker)
     chunks: list[bytes] = []
@@ -203,7 +214,7 @@ def test_a_failure_in_mid_run_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     run = SimpleNamespace(id="x", log=log, finish=lambda: None)
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=run))
     notes: list[str] = []
-    loggers = LoggerList([], [WandbLogger(run)], note=notes.append)
+    loggers = LoggerList([WandbLogger(run)], note=notes.append)
     loggers.log({"a": 1.0}, 1)
     loggers.log({"a": 1.0}, 2)
     loggers.close()

@@ -38,7 +38,7 @@ def test_does_nothing_without_an_active_run(monkeypatch: pytest.MonkeyPatch, mod
 def test_logs_to_the_active_run(monkeypatch: pytest.MonkeyPatch) -> None:
     run = FakeRun()
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=run))
-    assert log_wandb({"a": np.float32(1.5)}, 3) is True
+    assert log_wandb({"a": np.float32(1.5)}, 3) is True  # type: ignore[dict-item]
     assert log_wandb({"b": 2.0}) is True
     assert run.rows == [{"a": 1.5, "global_step": 3}, {"b": 2.0}]
     assert type(run.rows[0]["a"]) is float

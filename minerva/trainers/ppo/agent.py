@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from minerva.networks.mlp import tanh_mlp
+from minerva.networks.numpy_mlp import NumpyMLP
 from minerva.objectives import ppo
 from minerva.objectives.gaussian import gaussian_entropy, gaussian_log_prob
 from minerva.objectives.returns import (
@@ -19,6 +20,7 @@ from minerva.objectives.returns import (
     generalized_advantage_estimation,
 )
 from minerva.storage.rollout import Rollout
+from minerva.trainers.gradient_step import CompiledStep, GradientStep, PlainStep
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.utils.running_norm import RunningNorm
 
@@ -99,6 +101,25 @@ class Agent(nn.Module):
         """Value normalised observations ``[..., O]``: ``[...]``."""
         value: Tensor = self.critic(obs)
         return value.squeeze(-1)
+
+
+def make_actor(agent: Agent, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+    """Make the function that acts while experience is collected: `Agent.act`, on a CPU run on NumPy.
+
+    Args:
+        agent: Its memory is shared, so the function acts with whatever an update or `load_state_dict` wrote there.
+        generator: Draws the noise.
+    """
+    if agent.actor_logstd.device.type != "cpu":
+        return lambda obs: agent.act(obs, generator)
+    network, log_std = NumpyMLP(agent.actor_mean), agent.actor_logstd.detach().numpy()
+
+    def act(obs: Tensor) -> Tensor:
+        mean = network(obs.numpy())
+        noise = torch.randn(mean.shape, generator=generator).numpy()
+        return torch.from_numpy(mean + np.exp(log_std) * noise)
+
+    return act
 
 
 class Batch(NamedTuple):
@@ -183,9 +204,22 @@ class UpdateResult(NamedTuple):
     skipped: int  # minibatches whose loss or gradient was not finite: they changed nothing
 
 
+def make_gradient_step(
+    agent: Agent, optimizer: torch.optim.Optimizer, config: PPOConfig, compiled: bool = False
+) -> GradientStep:
+    """Make the step that an update takes for each minibatch."""
+
+    def loss(module: Agent, minibatch: tuple[Tensor, ...]) -> MinibatchLosses:
+        return minibatch_losses(module, Batch(*minibatch), config)
+
+    if compiled and isinstance(optimizer, torch.optim.Adam):
+        return CompiledStep(agent, optimizer, loss, config.max_grad_norm)
+    return PlainStep(agent, optimizer, loss, config.max_grad_norm)
+
+
 def update(
     agent: Agent,
-    optimizer: torch.optim.Optimizer,
+    gradient_step: GradientStep,
     rollout: Rollout,
     config: PPOConfig,
     generator: torch.Generator,
@@ -194,46 +228,47 @@ def update(
 
     Args:
         agent: Changed in place.
-        optimizer: Over the agent's parameters, its learning rate set.
+        gradient_step: Made by `make_gradient_step` for this agent; its optimiser's learning rate is set.
         rollout: A full one.
         config: PPO's hyperparameters.
         generator: Shuffles the minibatches (a CPU generator).
     """
     batch = make_batch(agent, rollout, config)
     variance = explained_variance(batch.returns, batch.values, batch.weights)
-    parameters = list(agent.parameters())
     losses: MinibatchLosses | None = None
+    applied: list[Tensor] = []
     clipfracs: list[Tensor] = []
-    skipped = 0
     for epoch in range(config.update_epochs):
         if config.recompute_advantages and epoch > 0:
-            with torch.no_grad():
-                values = agent.values(rollout.obs)
-                fresh = estimate_advantages(rollout, values, config)
-            batch = batch._replace(advantages=fresh.advantages.flatten(), returns=fresh.returns.flatten())
+            batch = batch._replace(**recomputed(agent, rollout, config))
         order = torch.randperm(len(batch.obs), generator=generator).to(batch.obs.device)
         shuffled = [part[order] for part in batch]
+        gradient_step.begin()
         for start in range(0, len(order), config.minibatch_size):
-            minibatch = Batch(*(part[start : start + config.minibatch_size] for part in shuffled))
-            losses = minibatch_losses(agent, minibatch, config)
-            optimizer.zero_grad(set_to_none=True)
-            losses.total.backward()  # type: ignore[no-untyped-call]
-            norm = nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
-            if not math.isfinite(norm.item() + losses.total.item()):
-                skipped += 1
-                continue
-            optimizer.step()
+            minibatch = tuple(part[start : start + config.minibatch_size] for part in shuffled)
+            taken = gradient_step(minibatch)
+            losses = MinibatchLosses(*taken.losses)
+            applied.append(taken.applied)
             clipfracs.append(losses.clipfrac)
+        gradient_step.end()
         if losses is not None and config.target_kl and 0 < config.target_kl < losses.approx_kl.item():
             break
     assert losses is not None
+    gradient_steps = int(torch.stack(applied).sum())
     metrics = {
         "losses/value_loss": losses.value.item(),
         "losses/policy_loss": losses.policy.item(),
         "losses/entropy": losses.entropy.item(),
         "losses/old_approx_kl": losses.old_approx_kl.item(),
         "losses/approx_kl": losses.approx_kl.item(),
-        "losses/clipfrac": torch.stack(clipfracs).mean().item() if clipfracs else math.nan,
+        "losses/clipfrac": torch.stack(clipfracs).mean().item(),
         "losses/explained_variance": variance.item(),
     }
-    return UpdateResult(metrics, len(clipfracs), skipped)
+    return UpdateResult(metrics, gradient_steps, len(applied) - gradient_steps)
+
+
+@torch.no_grad()
+def recomputed(agent: Agent, rollout: Rollout, config: PPOConfig) -> dict[str, Tensor]:
+    """Estimate a rollout's advantages and returns with the critic as it is now, flat."""
+    estimates = estimate_advantages(rollout, agent.values(rollout.obs), config)
+    return {name: part.flatten() for name, part in estimates._asdict().items()}

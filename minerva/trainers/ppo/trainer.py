@@ -14,8 +14,9 @@ from minerva.environments import RewardNormalizer
 from minerva.environments.ids import EnvFactory
 from minerva.storage.rollout import Rollout
 from minerva.trainers.collector import Collector
+from minerva.trainers.gradient_step import GradientStep, compiler_available
 from minerva.trainers.loop import on_policy_loop
-from minerva.trainers.ppo.agent import Agent, make_optimizer, update
+from minerva.trainers.ppo.agent import Agent, make_actor, make_gradient_step, make_optimizer, update
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.run import Run, TrainingResult
 from minerva.trainers.trainer import Trainer
@@ -23,6 +24,9 @@ from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import initialisation_seed, torch_generator
 
 __all__ = ["Agent", "PPOConfig", "PPOTrainer"]
+
+COMPILED_FROM = 100_000
+"""Gradient steps of a run from which on compiling them saves more time than it takes."""
 
 
 class PPOTrainer(Trainer):
@@ -63,6 +67,8 @@ class PPOTrainer(Trainer):
                 config.log_std_init,
             ).to(self.device)
         self.optimizer = make_optimizer(self.agent, config)
+        self.compiled: bool | None = None  # decided when the run's length is known, and kept to its end
+        self._gradient_step: GradientStep | None = None
         self.action_noise = torch_generator(seed, "action_noise", self.device)
         self.minibatch_order = torch_generator(seed, "minibatch_order")
         rollout = Rollout(config.rollout_steps, config.num_envs, self.env.observation_dim, self.action_dim, self.device)
@@ -70,7 +76,7 @@ class PPOTrainer(Trainer):
         self.collector = Collector(
             self.env,
             rollout,
-            lambda obs: self.agent.act(obs, self.action_noise),
+            make_actor(self.agent, self.action_noise),
             normalizer if isinstance(normalizer, RunningNorm) else None,
             RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None,
         )
@@ -80,8 +86,8 @@ class PPOTrainer(Trainer):
     ) -> TrainingResult:
         """Train until `total_steps` environment steps have been taken (whole rollouts; the rest is left over).
 
-        See `Trainer.train`. When a resumed run is given more steps than before, its learning rate follows the line of the
-        longer run from there on.
+        See `Trainer.train`. When a resumed run is given more steps than before, its learning rate follows the line of
+        the longer run from there on.
         """
         if isinstance(total_steps, int) and 0 < total_steps < self.config.batch_size:
             print(
@@ -97,7 +103,25 @@ class PPOTrainer(Trainer):
 
     def run_loop(self, run: Run) -> None:
         """Train until the run ends."""
+        if self.compiled is None:
+            self.compiled = self._choose_compiled(run.total_steps)
+        if self.compiled and not compiler_available():
+            run.say("No C++ compiler is installed (Debian: g++), so gradient steps run as they are.")
+            self.compiled = False
+        if self.compiled:
+            run.say("Gradient steps are compiled, which takes a while before the first update.")
         on_policy_loop(self, run, total_updates=run.total_steps // self.config.batch_size)
+
+    def _choose_compiled(self, total_steps: int) -> bool:
+        config = self.config
+        if config.compile == "auto":
+            return (
+                self.device.type == "cpu"
+                and config.optimizer_type == "adam"
+                and config.gradient_steps(total_steps) >= COMPILED_FROM
+                and compiler_available()
+            )
+        return config.compile
 
     def update(self, total_updates: int) -> dict[str, float]:
         """Learn from the full rollout; the learning rate falls linearly with the updates made.
@@ -110,18 +134,20 @@ class PPOTrainer(Trainer):
         learning_rate = config.policy_lr * (1 - self.updates / total_updates if config.anneal_lr else 1)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        result = update(self.agent, self.optimizer, self.collector.rollout, config, self.minibatch_order)
+        if self._gradient_step is None:
+            self._gradient_step = make_gradient_step(self.agent, self.optimizer, config, bool(self.compiled))
+        result = update(self.agent, self._gradient_step, self.collector.rollout, config, self.minibatch_order)
+        if result.gradient_steps == 0:
+            raise FloatingPointError(
+                f"every loss of update {self.updates + 1} was infinite or not a number; the weights were not touched. "
+                "Try a lower policy_lr or max_grad_norm."
+            )
         if result.skipped:
             warnings.warn(
                 f"{result.skipped} minibatches of update {self.updates + 1} had a loss or gradient that is not finite "
                 "and were skipped; a lower policy_lr or max_grad_norm may help",
                 RuntimeWarning,
                 stacklevel=2,
-            )
-        if result.gradient_steps == 0:
-            raise FloatingPointError(
-                f"every loss of update {self.updates + 1} was infinite or not a number; the weights were not touched. "
-                "Try a lower policy_lr or max_grad_norm."
             )
         return {"charts/learning_rate": learning_rate, **result.metrics}
 
@@ -134,6 +160,7 @@ class PPOTrainer(Trainer):
     def learning_state(self) -> dict[str, Any]:
         """Give networks, normalisers, optimiser, generators, environments and the partial rollout."""
         return {
+            "compiled": self.compiled,
             "agent": self.agent.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "action_noise": self.action_noise.get_state(),
@@ -143,6 +170,7 @@ class PPOTrainer(Trainer):
 
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
         """Take it back; returns a sentence where that is not exact."""
+        self.compiled = state["compiled"]
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.action_noise.set_state(state["action_noise"])

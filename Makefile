@@ -1,0 +1,60 @@
+# Two commands: `make train` trains a first policy, `make test` checks everything. Both set up .venv where it is missing.
+# PIP_ARGS goes to pip: point it at PyTorch's CPU wheels, and a machine without a GPU has much less to download.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
+ENV := InvertedPendulum-v5
+STEPS := 81920
+RUN := runs/ppo/$(ENV)/$(shell date +%Y%m%d-%H%M%S)-seed42
+
+# Small networks and small arrays: more threads only get in each other's way.
+export OMP_NUM_THREADS := 1
+
+.PHONY: train test format clean help
+
+help:
+	@echo "make train    set up, train PPO on $(ENV) for about a minute, draw its learning curve"
+	@echo "make test     set up, then lint, type check and test"
+	@echo "make format   format the code"
+	@echo "make clean    remove .venv and caches (runs/ stays)"
+
+train: $(VENV)/.installed
+	$(BIN)/minerva train ppo --env $(ENV) --total-steps $(STEPS) --out-dir $(RUN)
+	@curve=$$($(BIN)/minerva plot $(RUN)) && echo "Learning curve: $$curve"
+
+test: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n 2
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps: set-up runs again only where what it depends on has changed.
+
+$(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "Installing Minerva into $(VENV) (a few minutes the first time) ..."
+	@$(PIP) -e ".[mujoco,report]"
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "Installing Minerva and its tools into $(VENV) (a few minutes the first time) ..."
+	@$(PIP) -e ".[dev]"
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.made:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" \
+		|| { echo "Minerva needs Python 3.11 or newer as $(PYTHON); try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c "import ensurepip, venv" 2>/dev/null \
+		|| { echo "Python's venv module is missing; install it with: sudo apt install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@

@@ -1,0 +1,304 @@
+"""Exact resumption as evidence: kills runs with SIGKILL at random moments and compares them with undisturbed ones.
+
+    python benchmarks/kill_and_resume.py --out benchmarks/results/kill_and_resume.json
+
+Each case trains twice in processes of its own: once in one go, and once killed at `--kills` moments drawn from a seeded
+generator and resumed each time from the last checkpoint. Most moments are an environment step and up to a tenth of a
+second after it, so that they fall into rollouts, updates, evaluations and the writing of checkpoints alike; some are
+seconds after the process starts, so that they fall into the start of a run or the replay of its episodes. At the end
+the two must agree bit for bit: weights, optimiser, normalisers, generators, environments, the best checkpoint and every
+logged value but the clock's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import mmap
+import os
+import platform
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from minerva import checkpointing
+from minerva.trainers.ppo.trainer import PPOTrainer
+
+ENVIRONMENTS = ("HalfCheetah-v5", "Ant-v5", "dm_control/cheetah/run")
+CLOCK = {"charts/SPS"}
+TIMEOUT = 600.0
+_PROGRESS = struct.Struct("q")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run that is to be disturbed."""
+
+    env_id: str
+    num_envs: int
+    total_steps: int
+    seed: int = 1
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Settings of `PPOConfig` on top of those that follow from the rest."""
+
+    def settings(self) -> dict[str, Any]:
+        """Give the fields of `PPOConfig`."""
+        workers = {"vectorization": "subprocess", "num_workers": 2} if self.num_envs > 1 else {}
+        return {"num_envs": self.num_envs, "console": False, **workers, **self.fields}
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One moment: a step of the environment, or None for the start of the process, and seconds after it."""
+
+    step: int | None
+    seconds: float
+
+
+def draw_kills(rng: np.random.Generator, count: int, total_steps: int, at_start: float) -> list[Kill]:
+    """Draw moments in the order in which they come (a share of `at_start` of them at the start of a process)."""
+    steps = np.sort(rng.integers(1, int(0.95 * total_steps), size=count)).tolist()
+    return [
+        Kill(None, float(rng.uniform(0, 4))) if rng.random() < at_start else Kill(step, float(rng.uniform(0, 0.1)))
+        for step in steps
+    ]
+
+
+# The process that trains
+
+
+def work(case: Case, folder: Path, progress: Path) -> None:
+    """Train, or resume where there is something to resume from, and tell the steps through a file."""
+    with progress.open("r+b") as file:
+        shared = mmap.mmap(file.fileno(), _PROGRESS.size)
+
+    def tell(trainer: PPOTrainer) -> None:
+        _PROGRESS.pack_into(shared, 0, trainer.env_steps)
+
+    trainer = PPOTrainer(case.env_id, case.seed, "cpu", None, **case.settings())
+    if folder.is_dir() and any(folder.glob("*.pt")):
+        trainer.load(folder)
+    trainer.train(case.total_steps, folder, tell)
+    trainer.close()
+
+
+class Worker:
+    """A process that trains, and the step that it has come to."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self._progress = folder.with_name(folder.name + ".progress")
+        self._progress.write_bytes(_PROGRESS.pack(-1))
+        arguments = json.dumps([vars(case), str(folder), str(self._progress)])
+        # The package may be importable only through this interpreter's own path.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
+        self.process = subprocess.Popen([sys.executable, __file__, "--work", arguments], env=environment)
+
+    @property
+    def step(self) -> int:
+        """The newest environment step; -1 before the first."""
+        return int(_PROGRESS.unpack(self._progress.read_bytes())[0])
+
+    def reach(self, step: int) -> bool:
+        """Wait until it has come to a step; returns whether it is still running then."""
+        deadline = time.monotonic() + TIMEOUT
+        while self.step < step:
+            if self.process.poll() is not None:
+                return False
+            if time.monotonic() > deadline:
+                self.process.kill()
+                raise TimeoutError(f"step {step} was not reached within {TIMEOUT:.0f} s")
+            time.sleep(0.0005)
+        return self.process.poll() is None
+
+    def finish(self) -> int:
+        """Wait for the end and give the exit code."""
+        return self.process.wait(TIMEOUT)
+
+
+def run_undisturbed(case: Case, folder: Path) -> None:
+    """Train in one go.
+
+    Raises:
+        RuntimeError: The process failed.
+    """
+    code = Worker(case, folder).finish()
+    if code != 0:
+        raise RuntimeError(f"the undisturbed run ended with exit code {code}")
+
+
+def run_disturbed(
+    case: Case, folder: Path, kills: list[Kill], signal_number: int = signal.SIGKILL
+) -> list[dict[str, Any]]:
+    """Train, killed at each of the moments and resumed, to the end; returns what each kill did.
+
+    Raises:
+        RuntimeError: A process failed, or ended before its moment had come.
+    """
+    done: list[dict[str, Any]] = []
+    for kill in kills:
+        worker = Worker(case, folder)
+        running = worker.reach(kill.step) if kill.step is not None else True
+        if running:
+            time.sleep(kill.seconds)
+            running = worker.process.poll() is None
+        worker.process.send_signal(signal_number)
+        code = worker.finish()
+        if not running:
+            raise RuntimeError(f"the run ended with exit code {code} before the moment {kill}")
+        at = worker.step
+        resumes_at = saved_step(folder)
+        done.append({"moment": kill.step, "seconds": kill.seconds, "killed_at": at, "saved": resumes_at, "code": code})
+    code = Worker(case, folder).finish()
+    if code != 0:
+        raise RuntimeError(f"the resumed run ended with exit code {code}")
+    return done
+
+
+def saved_step(folder: Path) -> int | None:
+    """Give the step of a run's last checkpoint; None where there is none yet."""
+    path = folder / "ppo_last.pt"
+    return int(checkpointing.read(path)["state"]["env_steps"]) if path.exists() else None
+
+
+# The comparison
+
+
+def same(a: Any, b: Any) -> bool:
+    """Compare bit for bit, through dictionaries and lists."""
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return (
+            isinstance(a, torch.Tensor)
+            and isinstance(b, torch.Tensor)
+            and (a.dtype, a.shape) == (b.dtype, b.shape)
+            and a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes()
+        )
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return type(a) is type(b) and bool(a == b)
+
+
+def logged(folder: Path) -> list[list[str]]:
+    """Read the rows of a run's log, the clock's left out."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        return [row for row in csv.reader(file) if row[1] not in CLOCK]
+
+
+def compare(one: Path, other: Path) -> dict[str, bool]:
+    """Compare two finished runs, part by part."""
+    first, second = (checkpointing.read(folder / "ppo_last.pt")["state"] for folder in (one, other))
+    collectors = [state["collector"] for state in (first, second)]
+    known = {"agent", "optimizer", "action_noise", "minibatch_order", "collector", "log_position"}
+    parts = {
+        # Observation normaliser included: it is part of the agent.
+        "weights": same(first["agent"], second["agent"]),
+        "optimizer": same(first["optimizer"], second["optimizer"]),
+        "reward_normalizer": same(collectors[0]["reward_normalizer"], collectors[1]["reward_normalizer"]),
+        "generators": all(same(first[name], second[name]) for name in ("action_noise", "minibatch_order")),
+        "environments": same(collectors[0]["env"], collectors[1]["env"]),
+        "rollout": same(collectors[0]["rollout"], collectors[1]["rollout"]),
+        # The log's length in bytes is the clock's: its numbers are longer or shorter.
+        "counters": first.keys() == second.keys() and all(same(first[k], second[k]) for k in first.keys() - known),
+        "metrics": logged(one) == logged(other),
+    }
+    best = [folder / "ppo_best.pt" for folder in (one, other)]
+    if any(path.exists() for path in best):
+        states = [checkpointing.read(path)["state"] if path.exists() else {} for path in best]
+        for state in states:
+            state.pop("log_position", None)
+        parts["best"] = same(*states)
+    return parts
+
+
+def run_case(case: Case, folder: Path, kills: list[Kill]) -> dict[str, Any]:
+    """Run a case both ways and compare."""
+    begin = time.perf_counter()
+    row: dict[str, Any] = {"case": vars(case), "kills": [], "parts": {}, "identical": False, "error": None}
+    try:
+        run_undisturbed(case, folder / "undisturbed")
+        row["kills"] = run_disturbed(case, folder / "disturbed", kills)
+        row["parts"] = compare(folder / "undisturbed", folder / "disturbed")
+        row["rows_logged"] = len(logged(folder / "undisturbed"))
+        row["identical"] = all(row["parts"].values())
+    except (RuntimeError, TimeoutError, OSError, checkpointing.CheckpointError) as error:
+        row["error"] = f"{type(error).__name__}: {error}"
+    row["seconds"] = round(time.perf_counter() - begin, 1)
+    return row
+
+
+def hardware() -> dict[str, Any]:
+    """Name the processor."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    return {"processor": model, "cores": os.cpu_count()}
+
+
+def main() -> None:
+    """Run the cases and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="where the table goes (JSON)")
+    parser.add_argument("--envs", nargs="+", default=list(ENVIRONMENTS), help="environments")
+    parser.add_argument("--num-envs", nargs="+", type=int, default=[1, 4], help="1 in process, more in subprocesses")
+    parser.add_argument("--kills", type=int, default=10, help="kills a case")
+    parser.add_argument("--at-start", type=float, default=0.2, help="share of the kills at the start of a process")
+    parser.add_argument("--total-steps", type=int, default=30_720, help="environment steps a run")
+    parser.add_argument("--rollout-steps", type=int, default=2048, help="steps of all environments between updates")
+    parser.add_argument("--checkpoint-interval", type=int, default=997, help="steps between checkpoints")
+    parser.add_argument("--seed", type=int, default=1, help="of the runs and of the moments")
+    parser.add_argument("--keep", type=Path, help="folder to keep the runs in; by default they are removed")
+    options = parser.parse_args()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    root = options.keep or Path(tempfile.mkdtemp(prefix="kill-and-resume-"))
+    table: dict[str, Any] = {
+        "command": checkpointing.command_line(),
+        "commit": checkpointing.git_commit(),
+        "versions": checkpointing.versions(),
+        "hardware": hardware(),
+        "cases": [],
+    }
+    rng = np.random.default_rng(options.seed)
+    for env_id in options.envs:
+        for num_envs in options.num_envs:
+            fields = {
+                "rollout_steps": options.rollout_steps // num_envs,
+                "checkpoint_interval": options.checkpoint_interval,
+                "eval_episodes": 2,
+                "eval_interval": options.total_steps // 5,
+            }
+            case = Case(env_id, num_envs, options.total_steps, options.seed, fields)
+            folder = root / f"{env_id.replace('/', '-')}-{num_envs}"
+            folder.mkdir(parents=True)
+            row = run_case(case, folder, draw_kills(rng, options.kills, options.total_steps, options.at_start))
+            table["cases"].append(row)
+            options.out.write_text(json.dumps(table, indent=1) + "\n")  # after each case: an evening's work is not lost
+            failed = [name for name, equal in row["parts"].items() if not equal]
+            verdict = "identical" if row["identical"] else f"DIFFERS: {row['error'] or ', '.join(failed)}"
+            print(
+                f"{env_id:24} {num_envs} env  {len(row['kills'])} kills  {row['seconds']:6.1f} s  {verdict}", flush=True
+            )
+    if options.keep is None:
+        shutil.rmtree(root)
+    sys.exit(not all(row["identical"] for row in table["cases"]))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--work"]:
+        plain, where, steps = json.loads(sys.argv[2])
+        work(Case(**plain), Path(where), Path(steps))
+    else:
+        main()

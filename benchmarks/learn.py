@@ -1,0 +1,132 @@
+"""Learning as evidence: trains tasks over seeds with their presets, one process a run, and keeps the results as data.
+
+    python benchmarks/learn.py ppo HalfCheetah-v5 Hopper-v5 --seeds 101 102 103 --jobs 16 --out benchmarks/results
+
+writes, for each task, ``OUT/<algo>/<task>/seed<k>.csv`` (every evaluation of the run: step, mean, std, min, max, median
+and mean length of its episodes) and one row a seed in ``OUT/<algo>/<task>/runs.csv``: the evaluation at the end of the
+budget with the last weights, the steps a second, and what it was made with. `benchmarks/summary.py` makes the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+VERSIONS = ("python", "torch", "gymnasium", "mujoco", "dm-control")
+EVALUATION = ("return_mean", "return_std", "return_min", "return_max", "return_median", "length_mean")
+
+
+def train_one(algo: str, env_id: str, seed: int, overrides: Sequence[str], folder: Path) -> float:
+    """Train one run in a process of its own; returns the seconds it took."""
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "minerva.cli", "train", algo, "--env", env_id, "--seed", str(seed)]
+    command += ["--device", "cpu", "--out-dir", str(folder), *overrides]
+    # One thread a process: the runs beside it use the other cores.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    log = folder.with_suffix(".log")
+    with log.open("w") as file:
+        subprocess.run(command, check=True, stdout=file, stderr=subprocess.STDOUT, env=environment)
+    return time.perf_counter() - begin
+
+
+def read_metrics(folder: Path) -> dict[int, dict[str, float]]:
+    """Read a run's log: for each step, its metrics."""
+    table: dict[int, dict[str, float]] = {}
+    with (folder / "metrics.csv").open() as file:
+        for row in csv.DictReader(file):
+            table.setdefault(int(row["step"]), {})[row["name"]] = float(row["value"])
+    return table
+
+
+def hardware() -> str:
+    """Name the processor and how many cores of it there are."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    return f"{model}, {os.cpu_count()} cores, one a run"
+
+
+def keep(folder: Path, out: Path, row: dict[str, Any]) -> dict[str, Any]:
+    """Keep a finished run's evaluations as a curve, and its end as a row."""
+    table = read_metrics(folder)
+    evaluations = {step: metrics for step, metrics in table.items() if "eval/return_mean" in metrics}
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / f"seed{row['seed']}.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("step", *EVALUATION))
+        for step, metrics in sorted(evaluations.items()):
+            writer.writerow((step, *(metrics[f"eval/{name}"] for name in EVALUATION)))
+    last = max(evaluations)
+    speeds = [metrics["charts/SPS"] for metrics in table.values() if "charts/SPS" in metrics]
+    row |= {"steps": last, **{name: evaluations[last][f"eval/{name}"] for name in EVALUATION}, "sps": round(speeds[-1])}
+    rows_file = out / "runs.csv"
+    rows: dict[str, dict[str, Any]] = {}
+    if rows_file.exists():
+        with rows_file.open() as file:
+            rows = {old["seed"]: old for old in csv.DictReader(file)}
+    rows[str(row["seed"])] = row
+    with rows_file.open("w", newline="") as file:
+        table_writer = csv.DictWriter(file, fieldnames=list(row))
+        table_writer.writeheader()
+        table_writer.writerows(rows[seed] for seed in sorted(rows, key=int))
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("algo")
+    parser.add_argument("envs", nargs="+")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103, 104, 105])
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1)))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--commit", default=None, help="of the code, where git is not at hand")
+    arguments, overrides = parser.parse_known_args()
+    from minerva.checkpointing import git_commit, versions
+
+    found = versions()
+    provenance = {
+        "commit": arguments.commit or git_commit(),
+        "hardware": hardware(),
+        "versions": " ".join(f"{name}={found[name]}" for name in VERSIONS if name in found),
+    }
+    one_at_a_time = threading.Lock()  # runs of a task share its table
+    scratch = Path(tempfile.mkdtemp(prefix="minerva-learn-"))
+
+    def one(job: tuple[str, int]) -> None:
+        env_id, seed = job
+        name = env_id.replace("/", "-")
+        folder = scratch / f"{name}-seed{seed}"
+        try:
+            seconds = train_one(arguments.algo, env_id, seed, overrides, folder)
+        except subprocess.CalledProcessError:
+            print(f"{env_id} seed {seed} FAILED:\n{folder.with_suffix('.log').read_text()[-2000:]}", flush=True)
+            return
+        command = " ".join(["minerva train", arguments.algo, "--env", env_id, "--seed", str(seed), *overrides])
+        about = {"algorithm": arguments.algo, "env": env_id, "seed": seed, "command": command, **provenance}
+        with one_at_a_time:
+            row = keep(folder, arguments.out / arguments.algo / name, about)
+        result = f"{row['return_mean']:.1f} at {row['steps']:,} steps"
+        print(f"{env_id} seed {seed}: {result}, {row['sps']} steps/s, {seconds:.0f} s", flush=True)
+
+    jobs = [(env_id, seed) for seed in arguments.seeds for env_id in arguments.envs]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(one, jobs))
+    shutil.rmtree(scratch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Look into a run with a callback, and end it early when the policy is good enough.
+
+python examples/own_callback.py [total_steps] [out_dir]
+"""
+
+import sys
+from collections import deque
+from typing import Any
+
+import minerva
+from minerva.callbacks import Callback
+
+
+class StopWhenSolved(Callback):
+    """Ends training once the last ten training episodes have reached a mean return."""
+
+    def __init__(self, wanted: float) -> None:
+        self.wanted = wanted
+        self.returns: deque[float] = deque(maxlen=10)
+
+    def on_step(self, trainer: Any) -> bool:
+        """Keep the returns of the episodes that have just ended."""
+        self.returns.extend(episode.episode_return for episode in trainer.last_step.episodes)
+        solved = len(self.returns) == 10 and sum(self.returns) / 10 >= self.wanted
+        return not solved  # False ends the run; everything is saved
+
+    def on_rollout_end(self, trainer: Any) -> None:
+        """Say how it goes."""
+        if self.returns:
+            print(f"step {trainer.env_steps:,}: last training episodes {sum(self.returns) / len(self.returns):.1f}")
+
+
+def main(total_steps: int = 100_000, out_dir: str | None = None, wanted: float = -300.0) -> None:
+    result = minerva.train(
+        "ppo", "Pendulum-v1", total_steps, out_dir=out_dir, callbacks=StopWhenSolved(wanted), rollout_steps=512
+    )
+    print(f"Stopped by {result.stopped_by or 'the end of its steps'} at step {result.env_steps:,}.")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000, sys.argv[2] if len(sys.argv) > 2 else None)

@@ -1,0 +1,302 @@
+"""The command line: `minerva train`, `evaluate`, `plot`, `presets`, `envs`.
+
+Nothing heavy is imported before a command needs it: help and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from minerva import __version__, api
+from minerva.cli.manual import MANUAL, TRAIN_MANUAL
+from minerva.cli.options import (
+    EnvsOptions,
+    EvaluateOptions,
+    PlotOptions,
+    PresetsOptions,
+    ResumeOptions,
+    UsageError,
+    key_values,
+    near_matches,
+    parse,
+    setting_groups,
+    train_options,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    from minerva.evaluation import Evaluation
+    from minerva.trainers.run import TrainingResult
+    from minerva.trainers.trainer import Trainer
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status.
+
+    Args:
+        argv: Arguments after the program's name; by default those of this process.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            return _dispatch(arguments)
+        except BrokenPipeError:  # the reader has seen enough, as in `minerva envs | head`
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        except ValueError as error:
+            _complain(error)
+            return 2
+        except (OSError, FloatingPointError) as error:
+            _complain(error)
+            return 1
+        except RuntimeError as error:
+            if not _is_environment_failure(error):
+                raise
+            _complain(error)
+            return 1
+        except KeyboardInterrupt:
+            return 130
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else 0
+
+
+def _dispatch(arguments: list[str]) -> int:
+    algorithms = " or ".join(api.ALGORITHMS)
+    command, *rest = arguments or ["--help"]
+    if command in ("-h", "--help", "help"):
+        print(MANUAL.format(algorithms=algorithms), end="")
+    elif command in ("-V", "--version"):
+        print(f"minerva {__version__}")
+    elif command == "train":
+        if not rest or rest[0] in ("-h", "--help"):
+            print(TRAIN_MANUAL.format(algorithms=algorithms), end="")
+            return 0 if rest else 2
+        return _train_or_resume(rest)
+    elif command in _COMMANDS:
+        options, run = _COMMANDS[command]
+        run(parse(options, f"minerva {command}", rest))
+    else:
+        raise UsageError(f"no command {command!r}.{near_matches(command, ['train', *_COMMANDS])} See `minerva --help`.")
+    return 0
+
+
+# train
+
+
+def _train_or_resume(arguments: list[str]) -> int:
+    algo = None if arguments[0].startswith("-") else arguments[0]
+    rest = arguments if algo is None else arguments[1:]
+    if algo is not None:
+        api.config_class(algo)
+    if any(word == "--resume" or word.startswith("--resume=") for word in rest):
+        return _resume(algo, parse(ResumeOptions, "minerva train", rest))
+    if algo is None:
+        raise UsageError(f"train: name an algorithm ({', '.join(api.ALGORITHMS)}) first, or a run to --resume.")
+    return _train(algo, rest)
+
+
+def _train(algo: str, arguments: list[str]) -> int:
+    settings = api.preset_settings(algo, value_of("--env", arguments) or "", value_of("--preset", arguments))
+    groups = setting_groups(api.config_class(algo))
+    options = parse(
+        train_options(groups, api.config_class(algo).from_fields(None, settings.fields), settings.total_steps),
+        f"minerva train {algo}",
+        arguments,
+        description=f"{inspect.getdoc(api.config_class(algo))}\n\nThe defaults shown are those of the environment's "
+        "preset, where --env names one that has a preset (`minerva presets` lists them).",
+    )
+    if not options.env:
+        raise UsageError("--env: name an environment, such as --env HalfCheetah-v5; `minerva envs` lists them.")
+    fields = {s.name: getattr(getattr(options, group), s.name) for group, members in groups.items() for s in members}
+    fields["env_kwargs"] = key_values(fields["env_kwargs"])
+    config = api.config_class(algo).from_fields(None, fields)
+    trainer = api.make_trainer(algo, options.env, options.seed, options.device, config)
+    if settings.note is not None:
+        trainer.notes.append(settings.note)
+    try:
+        if options.init_from is not None:
+            trainer.init_from(options.init_from)
+        return _run(trainer, options.total_steps, options.out_dir or trainer.default_folder())
+    finally:
+        trainer.close()
+
+
+def _resume(algo: str | None, options: ResumeOptions) -> int:
+    from minerva import checkpointing
+
+    path = options.resume
+    if path.is_file():
+        checkpoint = checkpointing.read(path)
+    else:
+        path, checkpoint, _ = checkpointing.read_newest(path)
+    made_by: str = checkpoint["algorithm"]
+    if (algo or made_by) != made_by or made_by not in api.ALGORITHMS:
+        raise checkpointing.CheckpointError(
+            f"checkpoint: {path} was made by {made_by}, not by {algo or ' or '.join(api.ALGORITHMS)}; "
+            + (f"use `minerva train --resume {path}`." if made_by in api.ALGORITHMS else "update Minerva to use it.")
+        )
+    env_id: str = checkpoint["env_id"]
+    _refuse_custom(env_id, f'{api.trainer_class(made_by).__name__}(your_factory, …).load("{options.resume}")')
+    config = api.config_class(made_by).from_fields(None, checkpoint["config"])
+    total_steps = checkpoint["total_steps"] if options.total_steps is None else options.total_steps
+    taken = checkpoint["state"]["env_steps"]
+    if total_steps < taken:
+        raise UsageError(f"--total-steps: the run has taken {taken} steps already, got {total_steps}; give more.")
+    trainer = api.make_trainer(made_by, env_id, checkpoint["seed"], options.device, config)
+    try:
+        trainer.load(options.resume)
+        return _run(trainer, total_steps, path.parent)
+    finally:
+        trainer.close()
+
+
+def _run(trainer: Trainer, total_steps: int, folder: Path) -> int:
+    last, taken = folder / f"{trainer.algorithm}_last.pt", trainer.env_steps
+    try:
+        result = trainer.train(total_steps, folder)
+    except ValueError:
+        raise  # the user's mistake: nothing was started
+    except BaseException:
+        if last.exists():
+            print(f"Go on with: minerva train --resume {shlex.quote(str(folder))}", flush=True)
+        raise
+    if last.exists():
+        _report(result, last)
+    if result.env_steps == taken > 0:
+        print("It had taken all its steps already; give a larger --total-steps to go on.")
+    return 0
+
+
+def _report(result: TrainingResult, last: Path) -> None:
+    print()
+    if result.first_evaluation is not None:
+        print(f"Before     {_returns(result.first_evaluation)}")
+    if result.last_evaluation is not None:
+        print(f"After      {_returns(result.last_evaluation)}")
+    print(f"Run        {result.out_dir}")
+    print(f"Checkpoint {last}")
+
+
+def _returns(evaluation: Evaluation) -> str:
+    metrics = evaluation.metrics()
+    episodes = f"{len(evaluation.returns)} episode{'s' * (len(evaluation.returns) != 1)}"
+    return f"return {metrics['eval/return_mean']:,.1f} ± {metrics['eval/return_std']:,.1f} ({episodes})"
+
+
+# The other commands
+
+
+def _evaluate(options: EvaluateOptions) -> None:
+    if options.episodes < 1:
+        raise UsageError(f"--episodes: must be at least 1, got {options.episodes}.")
+    policy = api.load(options.run, options.device, which="best" if options.best else "last")
+    _refuse_custom(policy.env_id, f'minerva.load("{options.run}").act(observation) in your environment')
+
+    from rich.console import Console
+
+    from minerva import environments
+    from minerva.evaluation import Evaluator
+    from minerva.report.statistics import summarise
+    from minerva.report.tables import evaluation_table
+
+    config, seed = policy.config, policy.seed if options.seed is None else options.seed
+    factory = environments.resolve(policy.env_id, config.env_kwargs)
+    evaluator = Evaluator(factory, options.episodes, seed, config.eval_max_steps)
+    try:
+        evaluation = evaluator.run(lambda obs: policy.act_flat(obs, deterministic=not options.stochastic))
+    finally:
+        evaluator.close()
+    how = "sampled actions" if options.stochastic else "mean actions"
+    title = f"{policy.algorithm} on {policy.env_id}, {policy.path.name} at step {policy.env_steps:,}, {how}"
+    Console().print(evaluation_table(summarise(evaluation.returns), title))
+
+
+def _plot(options: PlotOptions) -> None:
+    if not options.runs:
+        raise UsageError("plot: name at least one run's folder, such as runs/ppo/HalfCheetah-v5/*.")
+    from minerva.report.curves import plot_curves
+    from minerva.report.runs import read_run
+
+    records = [read_run(run) for run in options.runs]
+    default = records[0].folder / "learning_curve.png" if len(records) == 1 else Path("learning_curves.png")
+    print(plot_curves(records, options.out or default, options.metric))
+
+
+def _presets(options: PresetsOptions) -> None:
+    from minerva.presets import algorithms_with_presets, load_presets
+
+    for algo in [options.algo] if options.algo is not None else algorithms_with_presets():
+        presets = load_presets(algo)
+        width = max(len(name) for name in presets)
+        print(f"{algo}\n")
+        for name, fields in presets.items():
+            settings = "  ".join(f"{key}={_plain(value)}" for key, value in fields.items() if key != "total_steps")
+            print(f"  {name:<{width}}  {fields['total_steps']:>10,} steps  {settings}".rstrip())
+
+
+def _envs(options: EnvsOptions) -> None:
+    from minerva.environments import known_ids
+
+    ids = known_ids(options.pattern)
+    if not ids:
+        raise UsageError(f"envs: no id contains {options.pattern!r}; `minerva envs` lists all of them.")
+    print("\n".join(ids))
+
+
+_COMMANDS: dict[str, tuple[type[Any], Callable[[Any], None]]] = {
+    "evaluate": (EvaluateOptions, _evaluate),
+    "plot": (PlotOptions, _plot),
+    "presets": (PresetsOptions, _presets),
+    "envs": (EnvsOptions, _envs),
+}
+
+
+# Small things
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _refuse_custom(env_id: str, instead: str) -> None:
+    if env_id.startswith("custom:"):
+        raise UsageError(
+            f"run: its environment ({env_id}) was made by your own Python code, which the command line cannot call; "
+            f"use {instead} in Python."
+        )
+
+
+def _is_environment_failure(error: RuntimeError) -> bool:
+    # Without importing it: whatever raised the error has done so.
+    module = sys.modules.get("minerva.environments.base")
+    return module is not None and isinstance(error, module.EnvironmentFailureError)
+
+
+def _complain(error: BaseException) -> None:
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:  # without its number
+        text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    print(f"minerva: {' '.join(text.split())}", file=sys.stderr)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    print(f"minerva: warning: {' '.join(str(message).split())}", file=file or sys.stderr)

@@ -1,0 +1,68 @@
+"""What `minerva --help` and `minerva train --help` print; the other pages are made of the options."""
+
+MANUAL = """\
+NAME
+    minerva - train policies for continuous control, and look at what they learned
+
+SYNOPSIS
+    minerva train ALGO --env ID [--FIELD VALUE ...]
+    minerva train --resume RUN [--total-steps N]
+    minerva evaluate RUN [--episodes N] [--stochastic] [--best]
+    minerva plot RUN... [--out FILE] [--metric NAME]
+    minerva presets [ALGO]
+    minerva envs [PATTERN]
+    minerva --help | --version
+
+COMMANDS
+    train       Train a policy, or go on with a run that was stopped. ALGO is {algorithms}.
+    evaluate    Run episodes with a trained policy and summarise their returns.
+    plot        Draw the learning curves of runs.
+    presets     List the settings that are known to work, by environment.
+    envs        List the environments that can be trained on here.
+
+    `minerva COMMAND --help` describes a command; `minerva train ALGO --env ID --help` shows every setting of the
+    algorithm with the value it has on that environment.
+
+FILES
+    runs/ALGO/ENV/TIME-seedN/
+        config.json         the settings, versions and command that made the run
+        metrics.csv         everything logged, as step,name,value
+        ALGO_last.pt        the newest checkpoint: `train --resume` goes on from it exactly
+        ALGO_best.pt        the checkpoint with the best evaluation
+
+EXIT STATUS
+    0   all went well
+    1   a run failed on its way (its environment raised, the disk is full); what it had is saved
+    2   a mistake in the command; nothing was created or lost
+    130, 143   stopped by Ctrl-C or SIGTERM; everything is saved
+
+EXAMPLES
+    minerva train ppo --env HalfCheetah-v5
+    minerva train ppo --env dm_control/cheetah/run --seed 1 --policy-lr 1e-4
+    minerva evaluate runs/ppo/HalfCheetah-v5/20250101-120000-seed42 --episodes 100
+    minerva plot runs/ppo/HalfCheetah-v5/*
+"""
+
+TRAIN_MANUAL = """\
+NAME
+    minerva train - train a policy, or go on with a run that was stopped
+
+SYNOPSIS
+    minerva train ALGO --env ID [--preset NAME] [--total-steps N] [--seed N] [--device D] [--out-dir DIR]
+                       [--env-kwargs KEY=VALUE ...] [--init-from RUN] [--FIELD VALUE ...]
+    minerva train --resume RUN [--total-steps N] [--device D]
+
+DESCRIPTION
+    ALGO is {algorithms}. The environment's preset gives the settings; each may be changed by an option of its own name.
+    `minerva train ALGO --env ID --help` lists them with their values.
+
+    Ctrl-C and SIGTERM save the run and end it. --resume goes on from there, or from the last checkpoint of a run that
+    was killed, with the settings that the run was started with, and ends with the same weights as if it had never
+    stopped. With a larger --total-steps it goes on for longer; an annealed learning rate then follows the line of the
+    longer run.
+
+EXAMPLES
+    minerva train ppo --env Hopper-v5 --help
+    minerva train ppo --env Hopper-v5 --seed 7 --num-envs 4 --vectorization subprocess
+    minerva train --resume runs/ppo/Hopper-v5/20250101-120000-seed7
+"""

@@ -1,0 +1,56 @@
+"""Presets: settings that are known to work, by environment id; one TOML file an algorithm.
+
+A preset holds fields of the algorithm's config and `total_steps`, the length of the run it is meant for. Constructors
+never apply presets; `minerva.train` and the command line do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent
+
+
+def algorithms_with_presets() -> list[str]:
+    """Name the algorithms that there are presets for."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def load_presets(algo: str) -> dict[str, dict[str, Any]]:
+    """Read the presets of an algorithm.
+
+    Returns:
+        Config fields and `total_steps`, by environment id. TOML's arrays are tuples here, as in a config.
+
+    Raises:
+        ValueError: There are none for this algorithm.
+    """
+    known = algorithms_with_presets()
+    if algo not in known:
+        raise ValueError(f"algo: there are no presets for {algo!r}; there are some for {', '.join(known)}.")
+    tables: dict[str, dict[str, Any]] = tomllib.loads((_FOLDER / f"{algo}.toml").read_text(encoding="utf-8"))
+    return {
+        name: {field: tuple(value) if isinstance(value, list) else value for field, value in table.items()}
+        for name, table in tables.items()
+    }
+
+
+def find_preset(algo: str, name: str) -> dict[str, Any]:
+    """Give one preset.
+
+    Args:
+        algo: The algorithm, such as "ppo".
+        name: The environment id that the preset was made for.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    presets = load_presets(algo)
+    if name not in presets:
+        near = difflib.get_close_matches(name, presets, n=3, cutoff=0.5)
+        hint = f"Did you mean {', '.join(near)}?" if near else f"There are {', '.join(presets)}."
+        raise ValueError(f"preset: {algo} has none called {name!r}. {hint} Give none for the defaults.")
+    return presets[name]

@@ -1,0 +1,188 @@
+"""One gradient step: loss, gradient, clipping, optimiser; plain, or compiled as one function. The one compile site."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value
+
+Losses = tuple[Tensor, ...]
+"""Scalars; the first is the loss that is minimised."""
+LossFunction = Callable[[Any, tuple[Tensor, ...]], Losses]
+"""From a module and a minibatch to its losses."""
+
+
+class Taken(NamedTuple):
+    """What a gradient step gave."""
+
+    losses: Losses
+    applied: Tensor  # scalar, 0 or 1: 0 where loss or gradient was not finite, and nothing was changed
+
+
+class GradientStep(Protocol):
+    """Minimises a loss, a minibatch at a time; `begin` and `end` stand around the minibatches of one update."""
+
+    def begin(self) -> None:
+        """Prepare for some steps."""
+        ...
+
+    def __call__(self, minibatch: tuple[Tensor, ...]) -> Taken:
+        """Take one step."""
+        ...
+
+    def end(self) -> None:
+        """Leave module and optimiser as the steps made them."""
+        ...
+
+
+class PlainStep:
+    """The gradient step as torch runs it, one operation after the other."""
+
+    def __init__(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, loss: LossFunction, max_grad_norm: float
+    ) -> None:
+        self._module = module
+        self._parameters = list(module.parameters())
+        self._optimizer = optimizer
+        self._loss = loss
+        self._max_grad_norm = max_grad_norm
+
+    def begin(self) -> None:
+        """Nothing to prepare."""
+
+    def __call__(self, minibatch: tuple[Tensor, ...]) -> Taken:
+        """Take one step, or none where the loss or its gradient is not finite."""
+        losses = self._loss(self._module, minibatch)
+        self._optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(losses[0])
+        norm = nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
+        applied = torch.isfinite(norm + losses[0].detach())
+        if applied:
+            self._optimizer.step()
+        return Taken(tuple(value.detach() for value in losses), applied)
+
+    def end(self) -> None:
+        """Nothing to put back."""
+
+
+class CompiledStep:
+    """The whole gradient step as one compiled function of flat parameters, for Adam.
+
+    The loss is the one that the plain step uses. Parameters and Adam's moments are gathered into flat vectors in
+    `begin` and put back in `end`, so module, optimiser and checkpoint look the same on either path.
+
+    Args:
+        module: What is trained.
+        optimizer: Adam over all of the module's parameters, in one group.
+        loss: Must give no weight to a row of zeros: a minibatch shorter than the first is filled up with these, since
+            what is compiled has static shapes.
+        max_grad_norm: Gradients are scaled down to this norm.
+    """
+
+    def __init__(
+        self, module: nn.Module, optimizer: torch.optim.Adam, loss: LossFunction, max_grad_norm: float
+    ) -> None:
+        self._parameters = list(module.parameters())
+        self._optimizer = optimizer
+        self._rows = 0
+        self._step = torch.compile(_adam_step(module, optimizer, loss, max_grad_norm), fullgraph=True)
+
+    def begin(self) -> None:
+        """Gather parameters and moments."""
+        states = [self._optimizer.state[parameter] for parameter in self._parameters]
+        for parameter, state in zip(self._parameters, states, strict=True):
+            if not state:  # Adam makes it at its first step
+                state["step"] = torch.zeros((), device=parameter.device)
+                state["exp_avg"] = torch.zeros_like(parameter.detach())
+                state["exp_avg_sq"] = torch.zeros_like(parameter.detach())
+        self._flat = _flatten(parameter.detach() for parameter in self._parameters)
+        self._average = _flatten(state["exp_avg"] for state in states)
+        self._square = _flatten(state["exp_avg_sq"] for state in states)
+        # Of shape [1]: the compiler takes a scalar on the CPU for a constant and would lose what is written into it.
+        self._count = states[0]["step"].to(torch.float64).reshape(1).clone()
+        self._rate = torch.tensor([self._optimizer.param_groups[0]["lr"]], device=self._flat.device)
+
+    def __call__(self, minibatch: tuple[Tensor, ...]) -> Taken:
+        """Take one step, or none where the loss or its gradient is not finite."""
+        rows = len(minibatch[0])
+        self._rows = self._rows or rows
+        if rows < self._rows:
+            minibatch = tuple(
+                torch.cat([part, part.new_zeros(self._rows - rows, *part.shape[1:])]) for part in minibatch
+            )
+        with torch.no_grad():
+            applied, losses = self._step(self._flat, self._average, self._square, self._count, self._rate, minibatch)
+        return Taken(losses, applied)
+
+    def end(self) -> None:
+        """Put parameters and moments back, in place."""
+        sizes = [parameter.numel() for parameter in self._parameters]
+        vectors = (self._flat, self._average, self._square)
+        pieces = zip(self._parameters, *(torch.split_with_sizes(vector, sizes) for vector in vectors), strict=True)
+        for parameter, values, average, square in pieces:
+            state = self._optimizer.state[parameter]
+            parameter.detach().copy_(values.view_as(parameter))
+            state["exp_avg"].copy_(average.view_as(parameter))
+            state["exp_avg_sq"].copy_(square.view_as(parameter))
+            state["step"].fill_(self._count[0])
+
+
+def _flatten(tensors: Any) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+class _Loss(nn.Module):
+    """A loss function as a module, so that it can be called with parameters from elsewhere."""
+
+    def __init__(self, module: nn.Module, loss: LossFunction) -> None:
+        super().__init__()
+        self.module = module
+        self._loss = loss
+
+    def forward(self, minibatch: tuple[Tensor, ...]) -> Losses:
+        return self._loss(self.module, minibatch)
+
+
+def _adam_step(
+    module: nn.Module, optimizer: torch.optim.Adam, loss: LossFunction, max_grad_norm: float
+) -> Callable[..., tuple[Tensor, Losses]]:
+    """Write the gradient step as a function of flat vectors, which it changes in place."""
+    holder = _Loss(module, loss)
+    layout = [(f"module.{name}", parameter.shape) for name, parameter in module.named_parameters()]
+    sizes = [shape.numel() for _, shape in layout]
+    (beta1, beta2), eps = optimizer.param_groups[0]["betas"], optimizer.param_groups[0]["eps"]
+
+    def losses_of(flat: Tensor, minibatch: tuple[Tensor, ...]) -> tuple[Tensor, Losses]:
+        pieces = zip(layout, torch.split_with_sizes(flat, sizes), strict=True)
+        losses = functional_call(holder, {name: piece.view(shape) for (name, shape), piece in pieces}, (minibatch,))
+        return losses[0], tuple(value.detach() for value in losses)
+
+    def step(
+        flat: Tensor, average: Tensor, square: Tensor, count: Tensor, rate: Tensor, minibatch: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Losses]:
+        gradient, (total, losses) = grad_and_value(losses_of, has_aux=True)(flat, minibatch)
+        norm = gradient.norm()
+        applied = torch.isfinite(norm + total)
+        gradient = gradient * (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        new_count = count + applied
+        new_average = torch.lerp(average, gradient, 1 - beta1)
+        new_square = beta2 * square + (1 - beta2) * gradient * gradient
+        first = (1 - beta1**new_count).to(flat.dtype)
+        second = (1 - beta2**new_count).to(flat.dtype)
+        new_flat = flat - rate / first * new_average / ((new_square / second).sqrt() + eps)
+        for old, new in ((flat, new_flat), (average, new_average), (square, new_square)):
+            old.copy_(torch.where(applied, new, old))
+        count.copy_(new_count)
+        return applied, losses
+
+    return step
+
+
+def compiler_available() -> bool:
+    """Whether a C++ compiler is installed, which compiling for the CPU needs."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++") if name)

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from minerva.environments import BatchedEnvironment, GymnasiumBatch, Step, make, resolve
+from tests.environments.backends import BACKENDS
+from tests.environments.tiny_envs import Forgetful, Noisy, Tiny, Writing
+
+# Short episodes, so that their ends are near; lengths that no restart falls on by accident.
+TASKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "HalfCheetah-v5": ("HalfCheetah-v5", {"max_episode_steps": 12}),
+    "Ant-v5": ("Ant-v5", {"max_episode_steps": 12}),
+    "dm_control/cheetah/run": ("dm_control/cheetah/run", {"task_kwargs": {"time_limit": 0.12}}),
+    "Pendulum-v1": ("Pendulum-v1", {"max_episode_steps": 12}),
+}
+
+
+def actions_for(batch: BatchedEnvironment, steps: int, seed: int = 0) -> NDArray[np.float32]:
+    width = int(np.prod(batch.action_space.shape or ()))
+    return np.random.default_rng(seed).normal(size=(steps, batch.num_envs, width)).astype(np.float32)
+
+
+def assert_same(one: Step, other: Step) -> None:
+    for name in ("observations", "rewards", "terminated", "truncated", "restarting"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert one.episodes == other.episodes
+
+
+def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded: dict[str, Any] = torch.load(file, weights_only=True)
+    return loaded
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
+@pytest.mark.parametrize("task", TASKS)
+def test_a_saved_batch_goes_on_bit_for_bit(task: str, vectorization: Any) -> None:
+    name, kwargs = TASKS[task]
+
+    def fresh() -> BatchedEnvironment:
+        return make(name, 2, seed=3, vectorization=vectorization, num_workers=2, env_kwargs=kwargs)
+
+    one, other = fresh(), fresh()
+    actions = actions_for(one, 40)
+    one.reset()
+    # In the middle of an episode; exactly at an end; right after the restart; before the first step; deep in the second
+    # episode. All of them into the same second batch: what it did before must not matter either.
+    saves = {7: "middle", 12: "end", 13: "restart", 0: "first", 22: "second"}
+    states: dict[int, dict[str, Any]] = {}
+    steps: list[Step] = []
+    for t in range(40):
+        if t in saves:
+            states[t] = through_a_file(one.state_dict())
+        steps.append(one.step(actions[t]))
+    assert steps[11].truncated.all()
+    assert steps[12].restarting.all()
+    for t, state in states.items():
+        assert other.load_state_dict(state) is None
+        assert_plain_equal(other.state_dict(), state)
+        for s in range(t, min(t + 16, 40)):
+            assert_same(other.step(actions[s]), steps[s])
+    one.close()
+    other.close()
+
+
+def assert_plain_equal(one: Any, other: Any) -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_plain_equal(one[key], other[key])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for x, y in zip(one, other, strict=True):
+            assert_plain_equal(x, y)
+    else:
+        assert one == other
+
+
+def test_episodes_that_end_at_different_times_are_saved_exactly() -> None:
+    factories = [partial(Noisy, length) for length in (3, 5, 8)]
+    one = GymnasiumBatch(factories, 0)
+    actions = actions_for(one, 60)
+    one.reset()
+    states, steps = [], []
+    for t in range(60):
+        states.append(through_a_file(one.state_dict()))
+        steps.append(one.step(actions[t]))
+    for t in range(0, 60, 1):
+        other = GymnasiumBatch(factories, 99)
+        assert other.load_state_dict(states[t]) is None
+        for s in range(t, min(t + 10, 60)):
+            assert_same(other.step(actions[s]), steps[s])
+
+
+def test_a_long_episode_is_saved_exactly() -> None:
+    one, other = make(partial(Noisy, 10**6), 2, seed=1), make(partial(Noisy, 10**6), 2, seed=1)
+    actions = actions_for(one, 2500)
+    one.reset()
+    for t in range(2400):
+        if t in (1023, 1024, 1025, 2048, 2049):
+            assert other.load_state_dict(one.state_dict()) is None
+            assert other.state_dict()["actions"][1].tolist() == np.clip(actions[:t, 1], -1, 1).tolist()
+        one.step(actions[t])
+    assert other.load_state_dict(through_a_file(one.state_dict())) is None
+    for t in range(2400, 2500):
+        assert_same(one.step(actions[t]), other.step(actions[t]))
+
+
+def test_an_environment_that_writes_into_its_action_is_saved_exactly() -> None:
+    one, other = make(partial(Writing, 50), seed=1), make(partial(Writing, 50), seed=1)
+    actions = actions_for(one, 20) / 4
+    one.reset()
+    for t in range(10):
+        one.step(actions[t])
+    assert other.load_state_dict(one.state_dict()) is None
+    assert_same(one.step(actions[10]), other.step(actions[10]))
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
+def test_an_environment_that_is_not_deterministic_says_so(vectorization: Any) -> None:
+    one = make(Forgetful, 2, vectorization=vectorization, num_workers=1)
+    one.reset()
+    one.step(actions_for(one, 1)[0])
+    other = make(Forgetful, 2, vectorization=vectorization, num_workers=1)
+    note = other.load_state_dict(one.state_dict())
+    assert note is not None
+    assert "not deterministic given its seed and actions" in note
+    other.step(actions_for(one, 1)[0])  # it goes on all the same
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_environment_i_is_seeded_from_seed_plus_i(backend: str) -> None:
+    batch = BACKENDS[backend]([Noisy] * 3, 20)
+    actions = actions_for(batch, 15)
+    alone = [GymnasiumBatch([Noisy], 20 + i) for i in range(3)]
+    first = batch.reset()
+    np.testing.assert_array_equal(first, np.concatenate([env.reset() for env in alone]))
+    assert len(np.unique(first[:, 0])) == 3
+    for t in range(15):
+        together, apart = batch.step(actions[t]), [env.step(actions[t, i : i + 1]) for i, env in enumerate(alone)]
+        for name in ("observations", "rewards", "truncated", "restarting"):
+            np.testing.assert_array_equal(getattr(together, name), np.concatenate([getattr(x, name) for x in apart]))
+    batch.close()
+
+
+def test_every_episode_has_a_seed_of_its_own() -> None:
+    batch = GymnasiumBatch([partial(Noisy, 1)], 5)
+    firsts = [float(batch.reset()[0, 0])]
+    for _ in range(5):
+        batch.step(np.zeros((1, 1), dtype=np.float32))
+        firsts.append(float(batch.step(np.zeros((1, 1), dtype=np.float32)).observations[0, 0]))
+    assert len(set(firsts)) == 6
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_same_seed_gives_the_same_trajectories_everywhere(task: str) -> None:
+    name, kwargs = TASKS[task]
+    one = make(name, 3, seed=11, env_kwargs=kwargs)
+    other = make(name, 3, seed=11, vectorization="subprocess", num_workers=2, env_kwargs=kwargs)
+    actions = actions_for(one, 30)
+    np.testing.assert_array_equal(one.reset(), other.reset())
+    for action in actions:
+        assert_same(one.step(action), other.step(action))
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("make_env", [lambda: resolve("dm_control/cheetah/run")(), lambda: gymnasium.make("Ant-v5")])
+def test_a_batch_is_the_environment_itself(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> None:
+    batch, env = GymnasiumBatch([make_env], 4), make_env()
+    seed = int(np.random.default_rng(4).integers(2**31))
+    observation, _ = env.reset(seed=seed)
+    flat = gymnasium.spaces.flatten(env.observation_space, observation)
+    np.testing.assert_array_equal(batch.reset()[0], np.asarray(flat, dtype=np.float32))
+    for action in actions_for(batch, 20):
+        assert isinstance(env.action_space, gymnasium.spaces.Box)
+        clipped = np.clip(action[0], env.action_space.low, env.action_space.high).astype(env.action_space.dtype)
+        observation, reward, terminated, truncated, _ = env.step(clipped)
+        step = batch.step(action)
+        flat = gymnasium.spaces.flatten(env.observation_space, observation)
+        np.testing.assert_array_equal(step.observations[0], np.asarray(flat, dtype=np.float32))
+        assert step.rewards[0] == reward
+        assert (step.terminated[0], step.truncated[0]) == (terminated, truncated)
+    assert batch.observation_dim == gymnasium.spaces.flatdim(env.observation_space)
+    assert batch.raw_observation_space == env.observation_space
+    env.close()
+    batch.close()
+
+
+def test_dict_observations_of_a_real_task() -> None:
+    batch = make("dm_control/cheetah/run", 2)
+    assert isinstance(batch.raw_observation_space, gymnasium.spaces.Dict)
+    assert batch.observation_dim == 17
+    observations = batch.reset()
+    assert observations.shape == (2, 17)
+    assert observations.dtype == np.float32
+    batch.close()
+
+
+def test_what_a_step_gave_is_not_overwritten_by_the_next() -> None:
+    batch = GymnasiumBatch([partial(Tiny, "terminates")], 0)
+    first = batch.reset()
+    kept = first.copy()
+    step = batch.step(np.zeros((1, 1), dtype=np.float32))
+    observations, ended = step.observations.copy(), step.terminated.copy()
+    batch.step(np.zeros((1, 1), dtype=np.float32))
+    np.testing.assert_array_equal(first, kept)
+    np.testing.assert_array_equal(step.observations, observations)
+    np.testing.assert_array_equal(step.terminated, ended)
+
+
+def test_discrete_actions_reach_the_environment() -> None:
+    batch = make("CartPole-v1", 2, seed=0)
+    batch.reset()
+    step = batch.step(np.array([[0.0], [1.0]], dtype=np.float32))
+    # Pushed to the left and to the right.
+    assert step.observations[0, 1] < 0 < step.observations[1, 1]
+    batch.close()
+
+
+def test_the_description_says_what_runs() -> None:
+    for vectorization, words in (("sync", "in process"), ("subprocess", "2 worker processes")):
+        batch = GymnasiumBatch([Noisy] * 2, 0, vectorization, 2)  # type: ignore[arg-type]
+        assert batch.description == f"Gymnasium, 2 environments, {words}"
+        batch.close()

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import RescaleAction, TimeLimit
+
+from minerva.environments import display_name, known_ids, make, resolve
+from tests.environments.tiny_envs import Noisy
+
+
+def test_a_gymnasium_id() -> None:
+    env = resolve("Pendulum-v1")()
+    assert env.spec is not None
+    assert env.spec.id == "Pendulum-v1"
+    env.close()
+
+
+def test_arguments_reach_the_constructor() -> None:
+    env = resolve("Pendulum-v1", {"g": 1.5, "max_episode_steps": 3})()
+    assert env.get_wrapper_attr("g") == 1.5
+    env.reset(seed=0)
+    assert [env.step(env.action_space.sample())[3] for _ in range(3)] == [False, False, True]
+    env.close()
+
+
+def test_arguments_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ValueError, match=r"env: Pendulum-v1 could not be made with \{'gravity': 1\}: .*gravity"):
+        resolve("Pendulum-v1", {"gravity": 1})()
+    with pytest.raises(ValueError, match=r"env: dm_control/cheetah/run could not be made with \{'speed': 1\}: .*speed"):
+        resolve("dm_control/cheetah/run", {"speed": 1})()
+
+
+def test_near_matches_of_an_unknown_id() -> None:
+    with pytest.raises(ValueError, match=r"env: no environment is called 'HalfCheeta-v5'. Did you mean HalfCheetah-v5"):
+        resolve("HalfCheeta-v5")
+    with pytest.raises(ValueError, match=r"no environment is called 'qqqqqqqqqqqq'. `minerva envs` lists"):
+        resolve("qqqqqqqqqqqq")
+
+
+def test_a_package_that_registers_environments_and_is_not_there() -> None:
+    with pytest.raises(ValueError, match="env: no_such_package:Task-v0 could not be made with no arguments"):
+        resolve("no_such_package:Task-v0")()
+
+
+def test_a_dm_control_task() -> None:
+    env = resolve("dm_control/cartpole/swingup", {"task_kwargs": {"time_limit": 0.05, "random": 1}})()
+    env.reset(seed=0)
+    ends = [env.step(np.zeros(1))[2:4] for _ in range(5)]
+    # dm_control's time limit is a truncation: the discount of the last step is 1.
+    assert ends == [(False, False)] * 4 + [(False, True)]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["dm_control/", "dm_control/cheetah", "dm_control/cheetah/", "dm_control//run", "dm_control/cheetah/run/x"]
+)
+def test_the_form_of_a_dm_control_id(name: str) -> None:
+    message = f"env: a dm_control task is written dm_control/<domain>/<task>, such as .*; got '{name}'"
+    with pytest.raises(ValueError, match=message):
+        resolve(name)
+
+
+def test_near_matches_of_an_unknown_dm_control_task() -> None:
+    with pytest.raises(ValueError, match=r"no task 'dm_control/cheetah/runn'. Did you mean dm_control/cheetah/run"):
+        resolve("dm_control/cheetah/runn")
+    with pytest.raises(ValueError, match="no task 'dm_control/0/0'"):
+        resolve("dm_control/0/0")
+
+
+def wrapped(length: int = 4) -> gymnasium.Env[Any, Any]:
+    return RescaleAction(TimeLimit(Noisy(100), length), np.float32(-2), np.float32(2))
+
+
+@pytest.mark.parametrize("length", [4, 2])
+def test_a_factory_with_wrappers(length: int) -> None:
+    batch = make(wrapped, num_envs=2, env_kwargs={} if length == 4 else {"length": length})
+    assert batch.action_space == gymnasium.spaces.Box(-2.0, 2.0, (1,))
+    batch.reset()
+    ends = [batch.step(np.zeros((2, 1), dtype=np.float32)).truncated.tolist() for _ in range(length)]
+    assert ends == [[False, False]] * (length - 1) + [[True, True]]
+    batch.close()
+
+
+def test_a_factory_that_makes_something_else() -> None:
+    with pytest.raises(ValueError, match=r"env: the factory must return a gymnasium\.Env, got int"):
+        make(lambda: 3)  # type: ignore[arg-type,return-value]
+
+
+def test_display_names() -> None:
+    assert display_name("HalfCheetah-v5") == "HalfCheetah-v5"
+    assert display_name("dm_control/cheetah/run") == "dm_control/cheetah/run"
+    assert display_name(wrapped) == f"custom:{__name__}.wrapped"
+    assert display_name(Noisy) == "custom:tests.environments.tiny_envs.Noisy"
+    assert display_name(partial(wrapped, 3)).startswith("custom:functools.")
+
+
+def test_known_ids() -> None:
+    names = known_ids()
+    assert names == sorted(names)
+    for name in ("HalfCheetah-v5", "Pendulum-v1", "dm_control/cheetah/run", "dm_control/humanoid/walk"):
+        assert name in names
+    assert known_ids("CHEETAH/") == ["dm_control/cheetah/run"]
+    assert known_ids("no such thing") == []
+    assert not any("tabular" in name for name in names)

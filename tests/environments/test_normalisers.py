@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from minerva.environments import RewardNormalizer
+
+
+def normalise(
+    normalizer: RewardNormalizer, rewards: list[float], ended: list[bool], restarting: list[bool]
+) -> list[float]:
+    values: list[float] = normalizer.normalise(np.array(rewards), np.array(ended), np.array(restarting)).tolist()
+    return values
+
+
+def by_hand(returns: list[float]) -> float:
+    """The deviation of the returns so far, with 1e-4 of a sample of mean 0 and variance 1."""
+    total = len(returns) + 1e-4
+    mean = sum(returns) / total
+    return float(np.sqrt((sum((x - mean) ** 2 for x in returns) + 1e-4 * (1 + mean**2)) / total + 1e-8))
+
+
+def test_by_hand() -> None:
+    normalizer = RewardNormalizer(2, gamma=0.5)
+    first = normalise(normalizer, [1.0, -2.0], [False, True], [False, False])
+    assert first == pytest.approx([1 / by_hand([1, -2]), -2 / by_hand([1, -2])], rel=1e-12)
+    # Environment 1 restarts: its zero is no reward. Environment 0 goes on: 4 + 0.5 · 1.
+    second = normalise(normalizer, [4.0, 0.0], [True, False], [False, True])
+    assert second == pytest.approx([4 / by_hand([1, -2, 4.5]), 0.0], rel=1e-12)
+    # The other way round; the return of environment 1 has started from zero again.
+    third = normalise(normalizer, [0.0, 3.0], [False, False], [True, False])
+    assert third == pytest.approx([0.0, 3 / by_hand([1, -2, 4.5, 3])], rel=1e-12)
+    fourth = normalise(normalizer, [1.0, 1.0], [False, False], [False, False])
+    assert fourth == pytest.approx([1 / by_hand([1, -2, 4.5, 3, 1, 2.5])] * 2, rel=1e-12)
+
+
+def test_all_restarting_changes_nothing() -> None:
+    normalizer = RewardNormalizer(2, gamma=0.9)
+    normalise(normalizer, [1.0, 2.0], [True, True], [False, False])
+    before = {name: value.clone() for name, value in normalizer.state_dict().items()}
+    assert normalise(normalizer, [0.0, 0.0], [False, False], [True, True]) == [0.0, 0.0]
+    assert all(torch.equal(before[name], value) for name, value in normalizer.state_dict().items())
+
+
+def test_large_rewards_are_clipped_on_both_sides() -> None:
+    normalizer = RewardNormalizer(1, gamma=0.0)
+    rng = np.random.default_rng(0)
+    for reward in rng.normal(size=200):
+        normalise(normalizer, [reward], [False], [False])
+    assert normalise(normalizer, [1e4], [False], [False]) == [10.0]
+    assert RewardNormalizer(1, gamma=0.0).normalise(np.array([-1.0]), np.array([False]), np.array([False])) == [-10.0]
+
+
+def test_rewards_are_not_centred() -> None:
+    normalizer = RewardNormalizer(1, gamma=0.0)
+    values = [normalise(normalizer, [5.0 + (-1) ** n], [False], [False])[0] for n in range(500)]
+    # Rewards 6 and 4 in turn: deviation 1, mean 5.
+    assert values[-2:] == pytest.approx([6.0, 4.0], rel=1e-3)
+
+
+def test_the_state_goes_on_exactly() -> None:
+    one, other = RewardNormalizer(2, gamma=0.9), RewardNormalizer(2, gamma=0.9)
+    normalise(one, [1.0, 2.0], [False, True], [False, False])
+    other.load_state_dict(one.state_dict())
+    neither = [False, False]
+    assert normalise(one, [3.0, 0.0], neither, [False, True]) == normalise(other, [3.0, 0.0], neither, [False, True])
+    assert all(torch.equal(x, y) for x, y in zip(one.state_dict().values(), other.state_dict().values(), strict=True))

@@ -1,0 +1,141 @@
+"""Tiny environments whose every observation, reward and ending is known in closed form."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+import cloudpickle
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+# Worker processes cannot import the tests: these classes travel by value.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+Observation = NDArray[np.float32]
+TinyBase = gymnasium.Env[Observation, NDArray[np.float32]]
+
+
+class Kind(NamedTuple):
+    """How long the episodes of environment i are, and how episode k ends."""
+
+    length: int
+    longer: int  # steps more for each following environment of the batch
+    endings: tuple[tuple[bool, bool], ...]  # (terminated, truncated) of episodes 0, 1, … and then from the start again
+
+    def length_of(self, index: int) -> int:
+        return self.length + self.longer * index
+
+
+KINDS = {
+    "terminates": Kind(2, 1, ((True, False),)),
+    "truncates": Kind(3, 1, ((False, True),)),
+    "alternates": Kind(2, 2, ((True, False), (False, True))),
+    "both at once": Kind(4, 1, ((True, True),)),
+    "one step": Kind(1, 0, ((True, False), (False, True))),
+    "step number": Kind(10_000, 0, ((True, False),)),
+}
+
+
+class Tiny(TinyBase):
+    """Its observation tells which environment, which episode, which step, and the action that led there.
+
+    Rewards are multiples of a quarter, so that sums with a discount of a half are exact. It insists on being reset
+    when, and only when, an episode has ended.
+    """
+
+    observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, kind: str = "terminates", index: int = 0) -> None:
+        self.kind, self.index = KINDS[kind], index
+        self.episode, self.steps, self.running = -1, 0, False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Any]:
+        assert not self.running, "reset in the middle of an episode"
+        super().reset(seed=seed)
+        self.episode, self.steps, self.running = self.episode + 1, 0, True
+        return np.array([self.index, self.episode, 0, 0], dtype=np.float32), {}
+
+    def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        assert self.running, "step outside of an episode"
+        assert self.action_space.contains(action), f"the action {action!r} is not in the box"
+        self.steps += 1
+        terminated, truncated = False, False
+        if self.steps == self.kind.length_of(self.index):
+            terminated, truncated = self.kind.endings[self.episode % len(self.kind.endings)]
+            self.running = False
+        observation = np.array([self.index, self.episode, self.steps, action[0]], dtype=np.float32)
+        return observation, reward_of(self.index, self.episode, self.steps), terminated, truncated, {}
+
+
+def reward_of(index: int, episode: int, step: int) -> float:
+    """The reward of a step; its sign alternates with the episodes, so that a mean is not taken for a deviation."""
+    return (step + index / 4 + 1) * (1 if episode % 2 == 0 else -1)
+
+
+class Noisy(TinyBase):
+    """A random walk in a box of actions that reset(seed) makes repeatable."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, length: int = 5) -> None:
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Any]:
+        super().reset(seed=seed)
+        self.steps, self.place = 0, self.np_random.normal()
+        return self._see(), {}
+
+    def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.place += float(action[0]) + self.np_random.normal()
+        return self._see(), self.place, False, self.steps >= self.length, {}
+
+    def _see(self) -> Observation:
+        return np.array([self.place, self.steps], dtype=np.float32)
+
+
+class Forgetful(Noisy):
+    """Not deterministic: it ignores the seed."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Any]:
+        return super().reset(seed=None)
+
+
+class Writing(Noisy):
+    """Writes into the action it is given, as some environments do."""
+
+    def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        action *= 2
+        return super().step(action)
+
+
+class Failing(Noisy):
+    """Does something bad at a given step of every episode (0: in reset)."""
+
+    def __init__(self, what: str, at: int) -> None:
+        super().__init__(length=100)
+        self.what, self.at = what, at
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Any]:
+        observation, info = super().reset(seed=seed)
+        if self.at == 0:
+            raise RuntimeError(self.what)
+        return observation, info
+
+    def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.steps == self.at:
+            if self.what == "nan observation":
+                observation[1] = np.nan
+            elif self.what == "inf observation":
+                observation[0] = np.inf
+            elif self.what == "nan reward":
+                reward = np.nan
+            else:
+                raise OSError(self.what)
+        return observation, reward, terminated, truncated, info

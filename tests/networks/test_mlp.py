@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from minerva.networks.mlp import orthogonal, tanh_mlp
+
+
+def gram(weight: torch.Tensor) -> torch.Tensor:
+    # The shorter side is orthonormal up to the gain.
+    rows, columns = weight.shape
+    return weight @ weight.T if rows <= columns else weight.T @ weight
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(8, 8), (3, 16), (16, 3)])
+@pytest.mark.parametrize("gain", [math.sqrt(2), 0.01, 1.0])
+def test_orthogonal_weights_of_the_gain_and_zero_bias(inputs: int, outputs: int, gain: float) -> None:
+    layer = orthogonal(nn.Linear(inputs, outputs), gain)
+    expected = gain**2 * torch.eye(min(inputs, outputs))
+    torch.testing.assert_close(gram(layer.weight.detach()), expected, rtol=1e-4, atol=1e-5 * gain)
+    assert torch.equal(layer.bias, torch.zeros(outputs))
+
+
+def test_layers_of_a_network() -> None:
+    network = tanh_mlp(5, (7, 6), 2, out_gain=0.3)
+    kinds = [type(layer) for layer in network]
+    assert kinds == [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh, nn.Linear]
+    linear = [layer for layer in network if isinstance(layer, nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in linear] == [(5, 7), (7, 6), (6, 2)]
+    for layer, gain in zip(linear, (math.sqrt(2), math.sqrt(2), 0.3), strict=True):
+        weight = gram(layer.weight.detach())
+        torch.testing.assert_close(weight, gain**2 * torch.eye(len(weight)), rtol=1e-4, atol=1e-5)
+        assert not layer.bias.any()
+
+
+def test_forward_is_what_it_says() -> None:
+    network = tanh_mlp(4, (5,), 3, out_gain=1.0)
+    first, _, last = network
+    assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)
+    x = torch.randn(2, 6, 4)
+    hidden = torch.tanh(x @ first.weight.T + first.bias)
+    torch.testing.assert_close(network(x), hidden @ last.weight.T + last.bias)

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from minerva.networks.mlp import tanh_mlp
+from minerva.networks.numpy_mlp import NumpyMLP
+
+
+@pytest.mark.parametrize("rows", [1, 8, 64])
+@pytest.mark.parametrize("layers", [(64, 64), (32,), (256, 128, 64)])
+def test_equals_the_module(rows: int, layers: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    network = tanh_mlp(17, layers, 6, out_gain=1.0)
+    x = torch.randn(rows, 17)
+    with torch.no_grad():
+        np.testing.assert_allclose(NumpyMLP(network)(x.numpy()), network(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_sees_what_is_written_into_the_module_later_and_leaves_its_input_alone() -> None:
+    network, other = tanh_mlp(3, (8,), 2, 1.0), tanh_mlp(3, (8,), 2, 1.0)
+    fast = NumpyMLP(network)
+    x = np.ones((4, 3), dtype=np.float32)
+    network.load_state_dict(other.state_dict())
+    with torch.no_grad():
+        np.testing.assert_allclose(fast(x), other(torch.from_numpy(x)).numpy(), rtol=1e-5)
+        optimizer = torch.optim.Adam(network.parameters(), lr=0.1, fused=True)
+    network(torch.from_numpy(x)).sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        np.testing.assert_allclose(fast(x), network(torch.from_numpy(x)).numpy(), rtol=1e-5)
+    assert (x == 1).all()
+
+
+def test_refuses_other_layers() -> None:
+    with pytest.raises(ValueError, match="Linear and Tanh layers, got ReLU"):
+        NumpyMLP(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))

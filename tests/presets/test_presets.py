@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from minerva import api, presets
+
+WANTED = {
+    "HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5", "InvertedPendulum-v5", "Pendulum-v1",
+    "dm_control/cheetah/run", "dm_control/walker/walk", "dm_control/walker/run", "dm_control/cartpole/swingup",
+    "dm_control/humanoid/walk", "dm_control/humanoid/run",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algo", presets.algorithms_with_presets())
+def test_every_preset_builds_its_config_and_names_its_steps(algo: str) -> None:
+    for name, fields in presets.load_presets(algo).items():
+        settings = api.preset_settings(algo, name)
+        assert settings.total_steps == fields["total_steps"] >= 100_000, name
+        config = api.config_class(algo).from_fields(None, settings.fields)
+        for field, value in settings.fields.items():
+            assert getattr(config, field) == value, (name, field)
+
+
+def test_ppo_has_the_promised_presets() -> None:
+    assert set(presets.load_presets("ppo")) >= WANTED
+
+
+def test_every_preset_is_of_an_environment_that_exists() -> None:
+    from minerva.environments import known_ids
+
+    assert set(presets.load_presets("ppo")) <= set(known_ids())
+
+
+def test_arrays_are_tuples_as_in_a_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path
+    (folder / "ppo.toml").write_text('["X-v0"]\ntotal_steps = 5\npolicy_layer_sizes = [3, 4]\n')
+    monkeypatch.setattr(presets, "_FOLDER", folder)
+    assert presets.find_preset("ppo", "X-v0") == {"total_steps": 5, "policy_layer_sizes": (3, 4)}
+
+
+def test_unknown_names_are_answered_with_near_ones() -> None:
+    with pytest.raises(ValueError, match=r"preset: ppo has none called 'Hoper-v5'. Did you mean Hopper-v5"):
+        presets.find_preset("ppo", "Hoper-v5")
+    with pytest.raises(ValueError, match=r"There are HalfCheetah-v5, .* Give none for the defaults"):
+        presets.find_preset("ppo", "zzzzzzzz")
+    with pytest.raises(ValueError, match=r"no presets for 'sac'; there are some for ppo"):
+        presets.load_presets("sac")

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from minerva.report import episodes_table, evaluation_table, summarise
+
+
+def rows(table: Table) -> list[list[str]]:
+    stream = io.StringIO()
+    Console(file=stream, width=80, force_terminal=False).print(table)
+    return [line.split() for line in stream.getvalue().splitlines() if line.strip(" ─")]
+
+
+def test_evaluation() -> None:
+    summary = summarise([1, 2, 3, 4, 5, 6, 7, 2000])
+    low, high = f"{summary.low:,.2f}", f"{summary.high:,.2f}"
+    assert rows(evaluation_table(summary, "PPO [HalfCheetah-v5]")) == [
+        ["PPO", "[HalfCheetah-v5]"],
+        ["Return", "8", "episodes"],
+        ["mean", "253.50"],
+        ["95%", "interval", "of", "the", "mean", low, "to", high],
+        ["std", "660.12"],
+        ["median", "4.50"],
+        ["IQM", "4.50"],
+        ["minimum", "1.00"],
+        ["maximum", "2,000.00"],
+    ]
+
+
+def test_a_single_episode_has_no_interval() -> None:
+    table = rows(evaluation_table(summarise([1.0], confidence=0.9), "one"))
+    assert table[1] == ["Return", "1", "episode"]
+    assert table[3] == ["90%", "interval", "of", "the", "mean", "unknown"]
+
+
+def test_episodes() -> None:
+    assert rows(episodes_table([1.5, -2000.0], [10, 1000], "Both")) == [
+        ["Both"],
+        ["Episode", "Return", "Length"],
+        ["1", "1.50", "10"],
+        ["2", "-2,000.00", "1,000"],
+    ]
+    assert rows(episodes_table([1.5]))[1:] == [["Episode", "Return"], ["1", "1.50"]]
+    with pytest.raises(ValueError, match="got 1 and 2"):
+        episodes_table([1.0, 2.0], [1])

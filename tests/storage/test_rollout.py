@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from minerva.storage.rollout import Rollout
+
+T, N, OBS, A = 3, 2, 4, 1
+CPU = torch.device("cpu")
+
+
+def filled(steps: int) -> Rollout:
+    rollout = Rollout(T, N, OBS, A, CPU)
+    rollout.begin(torch.full((N, OBS), 0.5))
+    for t in range(steps):
+        add(rollout, t)
+    return rollout
+
+
+def add(rollout: Rollout, t: int) -> None:
+    rollout.add(
+        actions=torch.full((N, A), 10.0 + t),
+        next_obs=torch.full((N, OBS), 20.0 + t),
+        rewards=torch.tensor([30.0 + t, 40.0 + t], dtype=torch.float64),
+        terminated=torch.tensor([t == 0, False]),
+        truncated=torch.tensor([False, t == 1]),
+        restarting=torch.tensor([t == 1, t == 2]),
+    )
+
+
+def test_steps_are_stored_time_major() -> None:
+    rollout = filled(T)
+    assert rollout.full
+    assert rollout.obs[:, 0, 0].tolist() == [0.5, 20, 21, 22]
+    assert rollout.actions[:, 1, 0].tolist() == [10, 11, 12]
+    assert rollout.rewards.tolist() == [[30, 40], [31, 41], [32, 42]]
+    assert rollout.terminated.tolist() == [[1, 0], [0, 0], [0, 0]]
+    assert rollout.truncated.tolist() == [[0, 0], [0, 1], [0, 0]]
+    assert rollout.restarting.tolist() == [[0, 0], [1, 0], [0, 1]]
+    shapes = [tuple(x.shape) for x in (rollout.obs, rollout.actions, rollout.rewards)]
+    assert shapes == [(T + 1, N, OBS), (T, N, A), (T, N)]
+
+
+def test_what_to_act_on() -> None:
+    rollout = filled(0)
+    assert torch.equal(rollout.current_obs, torch.full((N, OBS), 0.5))
+    assert not rollout.full
+    add(rollout, 0)
+    assert torch.equal(rollout.current_obs, torch.full((N, OBS), 20.0))
+
+
+def test_the_last_observation_is_the_first_of_the_next_rollout() -> None:
+    rollout = filled(T)
+    rollout.carry_over()
+    assert rollout.position == 0
+    assert torch.equal(rollout.current_obs, torch.full((N, OBS), 22.0))
+
+
+def parts(rollout: Rollout) -> list[Tensor]:
+    return [
+        rollout.obs, rollout.actions, rollout.rewards, rollout.terminated, rollout.truncated, rollout.restarting,
+    ]  # fmt: skip
+
+
+def test_a_rollout_saved_at_any_step_goes_on() -> None:
+    whole = filled(T)
+    for saved_at in range(T + 1):
+        saved = filled(saved_at)
+        state = saved.state_dict()
+        assert len(state["actions"]) == saved_at  # what is not filled is not saved
+        saved.carry_over()
+        for t in range(T):
+            add(saved, 100 + t)  # the state is a copy: going on does not change it
+        other = Rollout(T, N, OBS, A, CPU)
+        other.load_state_dict(state)
+        assert other.position == saved_at
+        assert torch.equal(other.current_obs, whole.obs[saved_at])
+        for t in range(saved_at, T):
+            add(other, t)
+        assert all(torch.equal(x, y) for x, y in zip(parts(other), parts(whole), strict=True))

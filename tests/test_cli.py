@@ -1,0 +1,257 @@
+import dataclasses
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import minerva
+from minerva import checkpointing, presets
+from minerva.cli import main
+from minerva.cli.options import key_values, setting_groups
+from minerva.trainers.ppo.config import PPOConfig
+
+SHORT = ["--rollout-steps", "64", "--minibatch-size", "32", "--eval-episodes", "2", "--no-console"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    assert main(["train", "ppo", "--env", "Pendulum-v1", "--total-steps", "256", "--out-dir", str(folder), *SHORT]) == 0
+    return folder
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert main(list(words)) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+# Help
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "--help")
+    for word in ("SYNOPSIS", "minerva train ALGO --env ID", "evaluate", "plot", "presets", "envs", "EXIT STATUS"):
+        assert word in text
+    assert answer(capsys) == text
+    assert answer(capsys, "--version") == f"minerva {minerva.__version__}\n"
+    assert "minerva train --resume RUN" in answer(capsys, "train", "--help")
+
+
+def test_help_of_train_shows_every_field_under_its_heading_with_its_docstring(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")  # one column of boxes
+    text = " ".join(answer(capsys, "train", "ppo", "--help").replace("│", " ").split())
+    for field in dataclasses.fields(PPOConfig):
+        assert f"--{field.name.replace('_', '-')} " in text.replace(",", " "), field.name
+    for option in ("env", "preset", "total-steps", "seed", "device", "out-dir", "init-from"):
+        assert f"--{option} " in text, option
+    networks, _, rest = text.partition("collecting options")
+    assert "networks options" in networks and "--policy-layer-sizes" in networks
+    assert "--gamma FLOAT" in rest and "Discount. (default: 0.99)" in rest
+    assert "(default: 1000000)" in text
+
+
+def test_groups_cover_the_config_once_and_are_documented() -> None:
+    groups = setting_groups(PPOConfig)
+    names = [setting.name for members in groups.values() for setting in members]
+    assert sorted(names) == sorted(field.name for field in dataclasses.fields(PPOConfig))
+    assert all(setting.help for members in groups.values() for setting in members)
+    assert [setting.name for setting in groups["optimiser"]] == [
+        "policy_lr",
+        "anneal_lr",
+        "optimizer_type",
+        "sgd_momentum",
+    ]
+    assert list(groups)[:4] == ["networks", "collecting", "updating", "optimiser"]
+
+
+def test_help_shows_the_presets_values(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presets, "load_presets", lambda algo: {"Pendulum-v1": {"total_steps": 777, "gamma": 0.123}})
+    for words in (["--env", "Pendulum-v1"], ["--env=Pendulum-v1"], ["--env", "X", "--preset", "Pendulum-v1"]):
+        text = answer(capsys, "train", "ppo", *words, "--help")
+        assert "0.123" in text and "777" in text
+    text = answer(capsys, "train", "ppo", "--env", "Pendulum-v1", "--preset", "none", "--help")
+    assert "0.123" not in text and "777" not in text
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "ppo", "--env", "HalfCheetah-v5", "--help"]])
+def test_help_is_quick_and_imports_nothing_heavy(words: list[str]) -> None:
+    code = (
+        "import sys; from minerva.cli import main; main(sys.argv[1:]);"
+        "print({'torch', 'gymnasium', 'numpy', 'scipy', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
+    )
+    seconds = []
+    for _ in range(3):
+        # The processor's time, not the clock's: what else the machine is doing is not this program's fault.
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        assert ended.stderr.strip() == "set()"
+    assert min(seconds) < 0.5
+
+
+# train
+
+
+def test_train_says_what_came_of_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = answer(
+        capsys, "train", "ppo", "--env", "Pendulum-v1", "--total-steps", "128", "--seed", "5",
+        "--env-kwargs", "g=2.5", "--target-kl", "None", "--policy-layer-sizes", "8", "4", *SHORT,
+    )  # fmt: skip
+    (folder,) = (tmp_path / "runs" / "ppo" / "Pendulum-v1").iterdir()
+    assert folder.name.endswith("-seed5")
+    lines = text.splitlines()
+    assert "Before     return" in lines[-4] and "(2 episodes)" in lines[-4]
+    assert "After      return" in lines[-3]
+    assert lines[-2] == f"Run        {folder.relative_to(tmp_path)}"
+    assert lines[-1] == f"Checkpoint {folder.relative_to(tmp_path) / 'ppo_last.pt'}"
+    checkpoint = checkpointing.read(folder / "ppo_last.pt")
+    assert checkpoint["seed"] == 5 and checkpoint["total_steps"] == 128
+    config = checkpoint["config"]
+    assert config["env_kwargs"] == {"g": 2.5}
+    assert config["target_kl"] is None
+    assert config["policy_layer_sizes"] == [8, 4]
+
+
+def test_env_kwargs_are_read_as_python_values() -> None:
+    assert key_values(["a=1", "b=true", "c=x y", "d=None", "e=[1, 2]", "f=a=b", "g=False"]) == {
+        "a": 1, "b": True, "c": "x y", "d": None, "e": [1, 2], "f": "a=b", "g": False,
+    }  # fmt: skip
+
+
+def test_an_environment_without_a_preset_is_told_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["--total-steps", "64", "--out-dir", str(tmp_path / "a"), *SHORT[:-1]]
+    text = answer(capsys, "train", "ppo", "--env", "MountainCarContinuous-v0", "--eval-max-steps", "50", *words)
+    assert "MountainCarContinuous-v0 has no preset for ppo: training with the defaults." in text
+
+
+def test_total_steps_below_one_rollout_trains_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["train", "ppo", "--env", "Pendulum-v1", "--total-steps", "63", "--out-dir", str(tmp_path / "a"), *SHORT]
+    assert "total_steps = 63 is less than rollout_steps * num_envs = 64" in answer(capsys, *words)
+    assert not (tmp_path / "a").exists()
+
+
+def test_init_from_starts_a_new_run_with_an_old_policy(
+    run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before = (run / "ppo_last.pt").read_bytes()
+    words = ["--total-steps", "64", "--policy-lr", "1e-30", "--out-dir", str(tmp_path / "new"), *SHORT]
+    answer(capsys, "train", "ppo", "--env", "Pendulum-v1", "--init-from", str(run), *words)
+    old, new = (checkpointing.read(folder / "ppo_last.pt")["state"] for folder in (run, tmp_path / "new"))
+    assert (old["agent"]["actor_mean.0.weight"] == new["agent"]["actor_mean.0.weight"]).all()
+    assert new["env_steps"] == 64
+    assert (run / "ppo_last.pt").read_bytes() == before
+
+
+def test_resume_goes_on_exactly(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    base = ["train", "ppo", "--env", "Pendulum-v1", "--no-anneal-lr", *SHORT]
+    answer(capsys, *base, "--total-steps", "128", "--out-dir", str(folder), "--eval-interval", "64")
+    log, state = (folder / "metrics.csv").read_bytes(), checkpointing.read(folder / "ppo_last.pt")["state"]
+    text = answer(capsys, "train", "--resume", str(folder))
+    assert text.endswith("It had taken all its steps already; give a larger --total-steps to go on.\n")
+    assert (folder / "metrics.csv").read_bytes() == log
+    assert checkpointing.read(folder / "ppo_last.pt")["state"]["env_steps"] == state["env_steps"] == 128
+    text = answer(capsys, "train", "ppo", "--resume", str(folder), "--total-steps", "256", "--device", "cpu")
+    assert "Before" not in text and f"Run        {folder}" in text
+    answer(capsys, *base, "--total-steps", "256", "--out-dir", str(tmp_path / "whole"), "--eval-interval", "64")
+    resumed, whole = (checkpointing.read(f / "ppo_last.pt")["state"]["agent"] for f in (folder, tmp_path / "whole"))
+    assert all((resumed[name] == whole[name]).all() for name in whole)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_names_the_way_back(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    folder = tmp_path / "my run"
+    code = "import sys; from minerva.cli import main; sys.exit(main())"
+    words = ["--total-steps", "200000", "--out-dir", str(folder), *SHORT[:-1]]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "train", "ppo", "--env", "Pendulum-v1", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        metrics = folder / "metrics.csv"
+        while not (metrics.exists() and "charts/SPS" in metrics.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == status, err
+    assert err == ""
+    assert out.splitlines()[-1] == f"Go on with: minerva train --resume '{folder}'"
+    checkpoint = checkpointing.read(folder / "ppo_last.pt")
+    assert checkpoint["state"]["env_steps"] > 0
+
+
+# The other commands
+
+
+def test_evaluate_gives_the_table(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    before = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    text = answer(capsys, "evaluate", str(run), "--episodes", "4")
+    for word in (
+        "Pendulum-v1",
+        "ppo_last.pt at step 256",
+        "4 episodes",
+        "mean",
+        "95% interval",
+        "std",
+        "median",
+        "IQM",
+    ):
+        assert word in text
+    assert answer(capsys, "evaluate", str(run), "--episodes", "4") == text
+    assert answer(capsys, "evaluate", str(run), "--episodes", "4", "--seed", "9") != text
+    sampled = answer(capsys, "evaluate", str(run / "ppo_last.pt"), "--episodes", "4", "--stochastic")
+    assert "sampled actions" in sampled and sampled.splitlines()[5:] != text.splitlines()[5:]
+    assert "ppo_best.pt" in answer(capsys, "evaluate", str(run), "--episodes", "1", "--best")
+    assert {path: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+def test_evaluate_repeats_the_runs_own_evaluation(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from minerva.report.runs import read_run
+
+    text = answer(capsys, "evaluate", str(run), "--episodes", "2")
+    assert f"{read_run(run).metrics['eval/return_mean'].values[-1]:,.2f}" in text
+
+
+def test_plot_writes_a_picture_and_says_where(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = answer(capsys, "plot", str(run))
+    assert out == f"{run / 'learning_curve.png'}\n"
+    assert (run / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    svg = tmp_path / "a" / "b.svg"
+    assert answer(capsys, "plot", str(run), str(run), "--out", str(svg), "--metric", "losses/entropy") == f"{svg}\n"
+    assert "<svg" in svg.read_text()
+
+
+def test_presets_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "presets", "ppo")
+    assert answer(capsys, "presets") == text
+    for name, fields in presets.load_presets("ppo").items():
+        (line,) = (line for line in text.splitlines() if line.split()[:1] == [name])
+        assert f"{fields['total_steps']:,} steps" in line
+        assert all(f"{field}=" in line for field in fields if field != "total_steps")
+
+
+def test_envs_lists_ids_by_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = answer(capsys, "envs", "CHEETAH").split()
+    assert "HalfCheetah-v5" in ids and "dm_control/cheetah/run" in ids
+    assert all("cheetah" in name.lower() for name in ids)
+    assert len(answer(capsys, "envs").split()) > len(ids)

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from minerva.trainers.ppo import agent as agent_module
+from minerva.trainers.ppo.agent import Agent, Batch, MinibatchLosses, make_batch, minibatch_losses
+from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.utils.running_norm import RunningNorm
+from tests.trainers.ppo.small_run import ROLLOUT, logged, metrics_of, same, small_trainer, state_of
+
+
+def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The policy that acted, on what it saw, is the policy that the first minibatch is scored with."""
+    trainer = small_trainer(
+        "HalfCheetah-v5", num_envs=2, rollout_steps=64, minibatch_size=32, eval_episodes=0, policy_lr=3e-3,
+        target_kl=None, policy_layer_sizes=(64, 64), critic_layer_sizes=(64, 64),
+    )  # fmt: skip
+    agent, act = trainer.agent, trainer.agent.act
+    normalizer = agent.obs_normalizer
+    assert isinstance(normalizer, RunningNorm)
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []  # what the policy saw, and how it scored what it did
+    first_ratios: list[float] = []
+    later_ratios: list[float] = []
+    means: list[torch.Tensor] = []
+    minibatches = 0
+
+    def watch_act(obs: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
+        actions = act(obs, generator)
+        with torch.no_grad():
+            seen.append((obs.clone(), agent.evaluate(obs, actions)[0]))
+        return actions
+
+    def watch_batch(*args: Any) -> Batch:
+        nonlocal minibatches
+        batch = make_batch(*args)
+        assert torch.equal(batch.obs, torch.stack([obs for obs, _ in seen]).flatten(0, 1))
+        torch.testing.assert_close(
+            batch.log_probs, torch.stack([score for _, score in seen]).flatten(), rtol=0.0, atol=1e-5
+        )
+        seen.clear()
+        means.append(normalizer.mean.clone())
+        minibatches = 0
+        return batch
+
+    def watch_losses(agent: Agent, batch: Batch, config: PPOConfig) -> MinibatchLosses:
+        nonlocal minibatches
+        with torch.no_grad():
+            ratio = (agent.evaluate(batch.obs, batch.actions)[0] - batch.log_probs).exp()
+        (later_ratios if minibatches else first_ratios).append((ratio - 1).abs().max().item())
+        minibatches += 1
+        assert torch.equal(normalizer.mean, means[-1])  # statistics stand still while a batch is optimised
+        return minibatch_losses(agent, batch, config)
+
+    monkeypatch.setattr(agent, "act", watch_act)
+    monkeypatch.setattr(agent_module, "make_batch", watch_batch)
+    monkeypatch.setattr(agent_module, "minibatch_losses", watch_losses)
+    trainer.train(64 * 2 * 6, tmp_path / "run")
+    trainer.close()
+    assert len(first_ratios) == 6 and max(first_ratios) < 1e-5
+    assert max(later_ratios) > 0.01  # the policy did move, and so did the normaliser
+    assert (means[0] - means[-1]).abs().max() > 0.01
+
+
+def test_learning_rate_falls_linearly_from_its_start(tmp_path: Path) -> None:
+    trainer = small_trainer(policy_lr=0.007, eval_episodes=0)
+    rates: list[float] = []
+    update = trainer.update
+
+    def watch(total_updates: int) -> dict[str, float]:
+        metrics = update(total_updates)
+        rates.append(trainer.optimizer.param_groups[0]["lr"])
+        return metrics
+
+    trainer.update = watch  # type: ignore[method-assign]
+    result = trainer.train(ROLLOUT * 8 + 5, tmp_path / "run")  # 5 steps are left over: U is 8
+    trainer.close()
+    assert (result.updates, result.env_steps) == (8, ROLLOUT * 8)
+    expected = [0.007 * (1 - (u - 1) / 8) for u in range(1, 9)]
+    assert rates == expected
+    assert logged(tmp_path / "run", "charts/learning_rate") == [(ROLLOUT * u, expected[u - 1]) for u in range(1, 9)]
+
+
+def test_learning_rate_stays_without_annealing(tmp_path: Path) -> None:
+    trainer = small_trainer(policy_lr=0.007, eval_episodes=0, anneal_lr=False)
+    trainer.train(ROLLOUT * 3, tmp_path / "run")
+    trainer.close()
+    assert {rate for _, rate in logged(tmp_path / "run", "charts/learning_rate")} == {0.007}
+
+
+def test_too_few_steps_for_one_update_says_both_numbers_and_makes_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trainer = small_trainer(num_envs=2)
+    before = trainer.state_dict()
+    result = trainer.train(ROLLOUT * 2 - 1, tmp_path / "run")
+    said = capsys.readouterr().out
+    assert "31" in said and "32" in said and "total_steps" in said and "rollout_steps * num_envs" in said
+    assert (result.env_steps, result.updates) == (0, 0)
+    assert same(trainer.state_dict(), before)
+    assert list(tmp_path.iterdir()) == []
+    trainer.close()
+
+
+def test_logged_names_are_those_of_the_specification(tmp_path: Path) -> None:
+    trainer = small_trainer(env_kwargs={"max_episode_steps": 10})
+    trainer.train(ROLLOUT * 2, tmp_path / "run")
+    trainer.close()
+    with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
+        names = {row["name"] for row in csv.DictReader(file)}
+    losses = "value_loss policy_loss entropy old_approx_kl approx_kl clipfrac explained_variance"
+    evaluation = "return_mean return_std return_min return_max return_median length_mean"
+    assert names == {
+        "charts/learning_rate", "charts/SPS", "train/episode_return", "train/episode_length",
+        *(f"losses/{name}" for name in losses.split()), *(f"eval/{name}" for name in evaluation.split()),
+    }  # fmt: skip
+    # The x axis is the environment step. An episode of 10 steps, a restarting step, and 10 steps again.
+    assert [step for step, _ in logged(tmp_path / "run", "train/episode_length")] == [10, 21, 32]
+    assert {value for _, value in logged(tmp_path / "run", "train/episode_length")} == {10.0}
+    assert [step for step, _ in logged(tmp_path / "run", "losses/value_loss")] == [16, 32]
+
+
+def test_a_run_of_no_finite_loss_stops_and_keeps_its_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trainer = small_trainer(eval_episodes=0)
+    trainer.train(ROLLOUT * 2, tmp_path / "run")
+    agent = {name: x.clone() for name, x in trainer.agent.named_parameters()}
+    saved = (tmp_path / "run" / "ppo_last.pt").read_bytes()
+
+    def poisoned(*args: Any) -> MinibatchLosses:
+        losses = minibatch_losses(*args)
+        return losses._replace(total=losses.total * math.nan)
+
+    monkeypatch.setattr(agent_module, "minibatch_losses", poisoned)
+    with (
+        pytest.warns(RuntimeWarning, match="4 minibatches of update 3"),
+        pytest.raises(FloatingPointError, match="update 3"),
+    ):
+        trainer.train(ROLLOUT * 4, tmp_path / "run")
+    trainer.close()
+    assert same(dict(trainer.agent.named_parameters()), agent)
+    assert (tmp_path / "run" / "ppo_last.pt").read_bytes() == saved
+
+
+@pytest.mark.parametrize("estimator", ["gae", "returns"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_every_kind_of_update_trains(estimator: str, optimizer: str, tmp_path: Path) -> None:
+    trainer = small_trainer(
+        advantage_estimator=estimator, optimizer_type=optimizer, recompute_advantages=True, normalize_obs=False,
+        normalize_reward=False, clip_vloss=False, norm_adv=False, eval_episodes=0,
+    )  # fmt: skip
+    before = {name: x.clone() for name, x in trainer.agent.named_parameters()}
+    trainer.train(ROLLOUT * 2, tmp_path / "run")
+    trainer.close()
+    after = dict(trainer.agent.named_parameters())
+    assert all(not torch.equal(after[name], before[name]) and after[name].isfinite().all() for name in before)
+    assert all(math.isfinite(value) for _, _, value in metrics_of(tmp_path / "run"))
+
+
+def test_config_and_keywords() -> None:
+    config = PPOConfig(gamma=0.9, console=False)
+    trainer = PPOTrainer("Pendulum-v1", 3, "cpu", config, gae_lambda=0.5)
+    assert (trainer.config.gamma, trainer.config.gae_lambda, trainer.seed) == (0.9, 0.5, 3)
+    trainer.close()
+    with pytest.raises(ValueError, match=r"gama: not a setting of PPOConfig. Did you mean gamma"):
+        PPOTrainer("Pendulum-v1", 3, "cpu", gama=0.9)
+    with pytest.raises(ValueError, match="seed: must be a whole number from 0 on, got -1"):
+        PPOTrainer("Pendulum-v1", -1, "cpu")
+    with pytest.raises(ValueError, match="device: 'gpu' is not to be had here"):
+        PPOTrainer("Pendulum-v1", 1, "gpu")
+    with pytest.raises(ValueError, match="Discrete"):
+        PPOTrainer("CartPole-v1", 1, "cpu")
+
+
+def test_seed_decides_the_weights_and_leaves_the_global_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    trainers = [small_trainer(seed=seed) for seed in (1, 1, 2)]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    states = [trainer.agent.state_dict() for trainer in trainers]
+    assert same(dict(states[0]), dict(states[1])) and not same(dict(states[0]), dict(states[2]))
+    for trainer in trainers:
+        trainer.close()
+
+
+class Pulse(gymnasium.Env[Any, Any]):
+    """Pays 1 for a positive action, ends after four steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        return np.zeros(1, dtype=np.float32), float(action[0]), self.time == 4, False, {}
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    trainer = small_trainer(Pulse, rollout_steps=128, minibatch_size=32, update_epochs=5, policy_lr=0.01, seed=0)
+    result = trainer.train(128 * 12, tmp_path / "run")
+    trainer.close()
+    assert result.first_evaluation is not None and result.last_evaluation is not None
+    assert abs(result.first_evaluation.returns.mean()) < 0.5  # the mean action starts near 0
+    assert result.last_evaluation.returns.mean() > 2.0
+    assert state_of(tmp_path / "run")["best_return"] > 2.0

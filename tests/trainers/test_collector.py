@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from minerva.environments import EnvFactory, EnvironmentFailureError, GymnasiumBatch, RewardNormalizer
+from minerva.storage.rollout import Rollout
+from minerva.trainers.collector import Collector
+from minerva.utils.running_norm import RunningNorm
+from tests.environments.tiny_envs import Failing, Noisy
+
+STEPS = 9
+FACTORIES: list[EnvFactory] = [partial(Noisy, 3), partial(Noisy, 5)]
+
+
+class Policy:
+    """Noise plus a part of what it sees, so that a wrong observation shows in the next action."""
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(1)
+        self.seen: list[Tensor] = []
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        self.seen.append(obs.clone())
+        return 0.1 * obs[:, :1] + torch.randn(len(obs), 1, generator=self.generator)
+
+
+def collector(policy: Policy, normalise: bool = True, seed: int = 3) -> tuple[Collector, RunningNorm | None]:
+    rollout = Rollout(STEPS, 2, 2, 1, torch.device("cpu"))
+    norm = RunningNorm(2) if normalise else None
+    rewards = RewardNormalizer(2, 0.9) if normalise else None
+    return Collector(GymnasiumBatch(FACTORIES, seed), rollout, policy, norm, rewards), norm
+
+
+def test_without_normalisers_the_rollout_holds_raw_values() -> None:
+    policy = Policy()
+    one, _ = collector(policy, normalise=False)
+    env = GymnasiumBatch(FACTORIES, 3)
+    one.begin()
+    np.testing.assert_array_equal(one.rollout.current_obs, env.reset())
+    for t in range(STEPS):
+        step = one.step()
+        again = env.step(one.rollout.actions[t].numpy())
+        np.testing.assert_array_equal(step.observations, again.observations)
+        np.testing.assert_array_equal(one.rollout.obs[t + 1], again.observations)
+        np.testing.assert_array_equal(one.rollout.rewards[t], again.rewards.astype(np.float32))
+        np.testing.assert_array_equal(one.rollout.restarting[t], again.restarting)
+    assert one.rollout.full
+
+
+def test_the_policy_acts_on_what_is_stored() -> None:
+    policy = Policy()
+    one, norm = collector(policy)
+    one.begin()
+    for _ in range(STEPS):
+        one.step()
+    assert torch.equal(torch.stack(policy.seen), one.rollout.obs[:-1])
+    assert norm is not None
+    assert norm.count.item() == pytest.approx(2 * (STEPS + 1) + 1e-4)
+    # The last observation is not taken in again where the next rollout begins.
+    last = one.rollout.current_obs.clone()
+    one.rollout.carry_over()
+    assert torch.equal(one.rollout.current_obs, last)
+    one.step()
+    assert norm.count.item() == pytest.approx(2 * (STEPS + 2) + 1e-4)
+
+
+def test_the_step_returned_is_raw() -> None:
+    one, _ = collector(Policy())
+    one.begin()
+    step = one.step()
+    assert not np.array_equal(step.observations, one.rollout.obs[1].numpy())
+    assert not np.allclose(step.rewards, one.rollout.rewards[0].numpy())
+
+
+def test_a_failed_step_stores_nothing() -> None:
+    factories: list[EnvFactory] = [Noisy, partial(Failing, "nan reward", 2)]
+    norm, rewards = RunningNorm(2), RewardNormalizer(2, 0.9)
+    rollout = Rollout(STEPS, 2, 2, 1, torch.device("cpu"))
+    one = Collector(GymnasiumBatch(factories, 0), rollout, Policy(), norm, rewards)
+    one.begin()
+    one.step()
+    saved = one.rollout.state_dict()
+    counts = norm.count.item(), rewards.statistics.count.item()
+    with pytest.raises(EnvironmentFailureError, match="environment 1 returned the reward nan"):
+        one.step()
+    now = one.rollout.state_dict()
+    assert now["position"] == saved["position"] == 1
+    assert all(torch.equal(now[name], saved[name]) for name in ("obs", "actions", "rewards"))
+    assert (norm.count.item(), rewards.statistics.count.item()) == counts
+
+
+@pytest.mark.parametrize("saved_at", range(STEPS))
+def test_saved_in_the_middle_of_a_rollout_it_goes_on_bit_for_bit(saved_at: int) -> None:
+    policy, resumed_policy = Policy(), Policy()
+    one, norm = collector(policy)
+    one.begin()
+    for _ in range(saved_at):
+        one.step()
+    state = copy.deepcopy(one.state_dict())  # as with any module's, its tensors are the living ones
+    assert norm is not None
+    norm_state = {name: value.clone() for name, value in norm.state_dict().items()}
+    generator_state = policy.generator.get_state()
+    for _ in range(saved_at, STEPS):
+        one.step()
+    other, other_norm = collector(resumed_policy, seed=77)
+    assert other_norm is not None
+    assert other.load_state_dict(state) is None
+    other_norm.load_state_dict(norm_state)
+    resumed_policy.generator.set_state(generator_state)
+    for _ in range(saved_at, STEPS):
+        other.step()
+    for name in ("obs", "actions", "rewards", "terminated", "truncated", "restarting"):
+        assert torch.equal(getattr(one.rollout, name), getattr(other.rollout, name)), name
+    end, other_end = one.state_dict(), other.state_dict()
+    for name, value in end["reward_normalizer"].items():
+        assert torch.equal(value, other_end["reward_normalizer"][name])
+    assert end["env"]["generators"] == other_end["env"]["generators"]
+    assert end["env"]["returns"] == other_end["env"]["returns"]

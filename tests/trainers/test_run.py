@@ -1,0 +1,584 @@
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from minerva import checkpointing
+from minerva.callbacks import Callback
+from minerva.checkpointing import CheckpointError
+from minerva.evaluation import Evaluation
+from minerva.trainers.ppo import agent as agent_module
+from minerva.trainers.ppo.agent import MinibatchLosses, minibatch_losses
+from minerva.trainers.ppo.trainer import PPOTrainer
+from tests.trainers.ppo.small_run import (
+    ROLLOUT,
+    logged,
+    metrics_of,
+    same,
+    same_run,
+    scripted_evaluation,
+    small_trainer,
+    snapshot,
+    state_of,
+)
+
+TOTAL = ROLLOUT * 6
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in one go, that others are compared with."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    train(folder)
+    return folder
+
+
+def train(folder: Path, total_steps: int = TOTAL, callbacks: Any = None, **fields: Any) -> None:
+    trainer = small_trainer(**fields)
+    try:
+        trainer.train(total_steps, folder, callbacks)
+    finally:
+        trainer.close()
+
+
+def resume(folder: Path, total_steps: int = TOTAL, callbacks: Any = None, **fields: Any) -> PPOTrainer:
+    trainer = small_trainer(**fields)
+    try:
+        trainer.load(folder)
+        trainer.train(total_steps, callbacks=callbacks)
+    finally:
+        trainer.close()
+    return trainer
+
+
+def learned(folder: Path) -> dict[str, Any]:
+    """The state of a run that had an evaluation of its own, less what that may have raised."""
+    state = state_of(folder)
+    del state["best_return"]
+    return state
+
+
+def stop_at(step: int) -> Callable[[Any], bool]:
+    return lambda trainer: trainer.env_steps < step
+
+
+def saves(trainer: PPOTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """Write down every checkpoint: which, at what step, how far into the rollout."""
+    written: list[tuple[str, int, int]] = []
+    save = trainer.save
+
+    def watch(path: Any) -> None:
+        written.append((Path(path).name, trainer.env_steps, trainer.collector.rollout.position))
+        save(path)
+
+    monkeypatch.setattr(trainer, "save", watch)
+    return written
+
+
+# The same run twice
+
+
+def test_the_same_seed_gives_the_same_run(whole: Path, tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    assert same_run(whole, tmp_path / "run")
+    assert same(state_of(whole, "best"), state_of(tmp_path / "run", "best"))
+    train(tmp_path / "other", seed=2)
+    assert not same(state_of(whole)["agent"], state_of(tmp_path / "other")["agent"])
+
+
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "HalfCheetah-v5"])
+def test_evaluation_does_not_touch_the_run(env_id: str, tmp_path: Path) -> None:
+    train(tmp_path / "on", env_id=env_id, eval_interval=1, eval_episodes=2)
+    train(tmp_path / "off", env_id=env_id, eval_episodes=0)
+    on, off = state_of(tmp_path / "on"), state_of(tmp_path / "off")
+    for part in ("agent", "optimizer", "action_noise", "minibatch_order", "collector", "env_steps", "updates"):
+        assert same(on[part], off[part]), part
+    kept = [row for row in metrics_of(tmp_path / "on") if not row[1].startswith("eval/")]
+    assert kept == metrics_of(tmp_path / "off")
+    assert len(logged(tmp_path / "on", "eval/return_mean")) == 7  # before the first update and after each of six
+    assert not (tmp_path / "off" / "ppo_best.pt").exists()
+
+
+def test_callbacks_and_checkpoints_do_not_touch_the_run(whole: Path, tmp_path: Path) -> None:
+    train(tmp_path / "run", callbacks=lambda trainer: None, checkpoint_interval=1)
+    assert same_run(whole, tmp_path / "run")
+
+
+# What ends a run
+
+
+@pytest.mark.parametrize("step", [1, ROLLOUT * 2 + 5, ROLLOUT * 3])
+def test_a_callback_ends_the_run_in_mid_rollout_and_it_goes_on_exactly(step: int, whole: Path, tmp_path: Path) -> None:
+    trainer = small_trainer()
+    result = trainer.train(TOTAL, tmp_path / "run", stop_at(step))
+    trainer.close()
+    assert (result.stopped_by, result.env_steps) == ("callback", step)
+    assert state_of(tmp_path / "run")["env_steps"] == step
+    resume(tmp_path / "run")
+    assert same(learned(tmp_path / "run"), learned(whole))
+    rows = metrics_of(tmp_path / "run")
+    assert {row for row in rows if row[0] == step and row[1].startswith("eval/")}  # once at the end, wherever that is
+    assert set(metrics_of(whole)) <= set(rows)
+
+
+class Troublesome(Callback):
+    def __init__(self, where: str, step: int) -> None:
+        self.where, self.step = where, step
+        self.ended = False
+
+    def on_step(self, trainer: Any) -> None:
+        self.fail("on_step", trainer)
+
+    def on_rollout_start(self, trainer: Any) -> None:
+        self.fail("on_rollout_start", trainer)
+
+    def on_rollout_end(self, trainer: Any) -> None:
+        self.fail("on_rollout_end", trainer)
+
+    def on_training_end(self, trainer: Any) -> None:
+        self.ended = True
+
+    def fail(self, where: str, trainer: Any) -> None:
+        if where == self.where and trainer.env_steps >= self.step:
+            raise ZeroDivisionError(where)
+
+
+@pytest.mark.parametrize(
+    ("where", "step", "stopped"),
+    [("on_step", 21, 21), ("on_rollout_end", 20, 2 * ROLLOUT), ("on_rollout_start", 20, 2 * ROLLOUT)],
+)
+def test_an_exception_in_a_callback_saves_the_run(
+    where: str, step: int, stopped: int, whole: Path, tmp_path: Path
+) -> None:
+    callback = Troublesome(where, step)
+    with pytest.raises(ZeroDivisionError, match=where):
+        train(tmp_path / "run", callbacks=callback)
+    assert callback.ended
+    assert state_of(tmp_path / "run")["env_steps"] == stopped
+    resume(tmp_path / "run")
+    assert same_run(whole, tmp_path / "run")
+
+
+@pytest.mark.parametrize("minibatch", [0, 1, 3])
+def test_an_exception_in_the_middle_of_an_update_leaves_the_last_checkpoint(
+    minibatch: int, monkeypatch: pytest.MonkeyPatch, whole: Path, tmp_path: Path
+) -> None:
+    calls = 0
+
+    def fail(*args: Any) -> MinibatchLosses:
+        nonlocal calls
+        calls += 1
+        if calls == 3 * 4 + minibatch + 1:  # in the fourth update
+            raise MemoryError
+        return minibatch_losses(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(agent_module, "minibatch_losses", fail)
+        with pytest.raises(MemoryError):
+            train(tmp_path / "run", checkpoint_interval=10)
+    assert state_of(tmp_path / "run")["env_steps"] == 60  # of 64
+    resume(tmp_path / "run")
+    assert same_run(whole, tmp_path / "run")
+
+
+def test_an_environment_that_fails_is_told_and_the_run_is_saved(tmp_path: Path) -> None:
+    import gymnasium
+
+    def fragile() -> Any:
+        env = gymnasium.make("Pendulum-v1").unwrapped
+        plain, count = env.step, 0
+
+        def step(action: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == 20:
+                raise OSError("the robot fell over")
+            return plain(action)
+
+        env.step = step  # type: ignore[method-assign]
+        return env
+
+    with pytest.raises(RuntimeError, match=r"environment 0 raised OSError in step: the robot fell over"):
+        train(tmp_path / "run", env_id=fragile, eval_episodes=0)
+    state = state_of(tmp_path / "run")
+    assert (state["env_steps"], state["updates"], state["collector"]["rollout"]["position"]) == (19, 1, 3)
+
+
+@pytest.mark.parametrize("ending", ["done", "error", "callback"])
+def test_signal_handlers_are_put_back(ending: str, tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    during: list[Any] = []
+
+    def look(trainer: Any) -> bool:
+        during.append(signal.getsignal(signal.SIGTERM))
+        if ending == "error":
+            raise ZeroDivisionError
+        return ending != "callback"
+
+    if ending == "error":
+        with pytest.raises(ZeroDivisionError):
+            train(tmp_path / "run", ROLLOUT, look)
+    else:
+        train(tmp_path / "run", ROLLOUT, look)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert during[0] != before[1]
+
+
+def test_a_signal_ends_the_run_after_the_step_and_a_second_one_at_once(whole: Path, tmp_path: Path) -> None:
+    def signal_at_20(trainer: Any) -> None:
+        if trainer.env_steps == 20:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as caught:
+        train(tmp_path / "run", callbacks=signal_at_20)
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert state_of(tmp_path / "run")["env_steps"] == 20
+    resume(tmp_path / "run")
+    assert same_run(whole, tmp_path / "run")
+
+    trainer = small_trainer(checkpoint_interval=10)
+    step = trainer.env.step
+
+    def twice(actions: Any) -> Any:
+        if trainer.env_steps == 25:  # the second one comes in the middle of a step: what it leaves is torn
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return step(actions)
+
+    trainer.env.step = twice  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(TOTAL, tmp_path / "twice")
+    trainer.close()
+    assert state_of(tmp_path / "twice")["env_steps"] == 20
+    resume(tmp_path / "twice")
+    assert same_run(whole, tmp_path / "twice")
+
+
+def test_training_in_another_thread(whole: Path, tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            train(tmp_path / "run")
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive() and failures == []
+    assert same_run(whole, tmp_path / "run")
+
+
+# Going on
+
+
+def test_total_steps_may_be_raised_and_the_rate_follows_the_longer_line(tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT * 4, policy_lr=0.01)
+    resume(tmp_path / "run", ROLLOUT * 8, policy_lr=0.01)
+    rates = [rate for _, rate in logged(tmp_path / "run", "charts/learning_rate")]
+    assert rates == [0.01 * (1 - u / 4) for u in range(4)] + [0.01 * (1 - u / 8) for u in range(4, 8)]
+    assert state_of(tmp_path / "run")["env_steps"] == ROLLOUT * 8
+    assert checkpointing.read(tmp_path / "run" / "ppo_last.pt")["total_steps"] == ROLLOUT * 8
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["total_steps"] == ROLLOUT * 8
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    train(tmp_path / "run")
+    before = state_of(tmp_path / "run"), metrics_of(tmp_path / "run")
+    resume(tmp_path / "run")
+    assert same(state_of(tmp_path / "run"), before[0]) and metrics_of(tmp_path / "run") == before[1]
+
+
+def test_rows_past_the_checkpoint_are_dropped(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        train(tmp_path / "run", callbacks=Troublesome("on_step", 40))
+    with (tmp_path / "run" / "metrics.csv").open("a") as file:
+        file.write("48,losses/value_loss,1.0\n48,losses/poli")
+    resume(tmp_path / "run")
+    assert same_run(whole, tmp_path / "run")
+
+
+def test_training_goes_on_in_memory(whole: Path, tmp_path: Path) -> None:
+    trainer = small_trainer()
+    trainer.train(TOTAL, tmp_path / "run", stop_at(20))
+    trainer.train(TOTAL)
+    trainer.close()
+    assert same(learned(tmp_path / "run"), learned(whole))
+
+
+def test_a_run_may_go_on_in_another_folder(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        train(tmp_path / "run", callbacks=Troublesome("on_step", 21))
+    before = snapshot(tmp_path / "run")
+    trainer = small_trainer()
+    trainer.load(tmp_path / "run")
+    trainer.train(TOTAL, tmp_path / "fork")
+    trainer.close()
+    assert snapshot(tmp_path / "run") == before
+    assert same(state_of(whole), state_of(tmp_path / "fork"))
+    assert metrics_of(tmp_path / "fork") == [row for row in metrics_of(whole) if row[0] > 21]
+
+
+def test_init_from_takes_the_policy_and_starts_anew(whole: Path, tmp_path: Path) -> None:
+    trainer = small_trainer(seed=5, num_envs=2)  # of another shape where the policy is not concerned
+    trainer.init_from(whole)
+    source = state_of(whole)
+    assert same(dict(trainer.agent.state_dict()), source["agent"])
+    assert (trainer.env_steps, trainer.updates, trainer.optimizer.state_dict()["state"]) == (0, 0, {})
+    result = trainer.train(ROLLOUT * 4, tmp_path / "run")
+    trainer.close()
+    assert (result.env_steps, result.updates) == (ROLLOUT * 4, 2)
+    assert result.first_evaluation is not None
+    other = small_trainer(critic_layer_sizes=(9,))
+    with pytest.raises(CheckpointError, match=r"was made with critic_layer_sizes = \[8\], got \[9\]"):
+        other.init_from(whole / "ppo_best.pt")
+    other.close()
+
+
+def test_a_folder_that_holds_a_run_is_refused_and_left_alone(whole: Path) -> None:
+    before = snapshot(whole)
+    with pytest.raises(ValueError, match=r"out_dir: .* holds a run already. Go on with it"):
+        train(whole)
+    assert snapshot(whole) == before
+
+
+def test_a_relative_name_of_the_runs_own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT)
+    monkeypatch.chdir(tmp_path)
+    trainer = small_trainer()
+    trainer.load(tmp_path / "run")
+    trainer.train(ROLLOUT * 2, "run")
+    trainer.close()
+    assert state_of(tmp_path / "run")["updates"] == 2
+
+
+@pytest.mark.parametrize("total_steps", [0, -3, 2.5, "many"])
+def test_bad_total_steps(total_steps: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="total_steps: must be a whole number from 1 on"):
+        train(tmp_path / "run", total_steps)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match=r"out_dir: .* cannot be made"):
+        train(tmp_path / "file" / "run")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+# Checkpoints
+
+
+def test_one_checkpoint_before_the_first_step_even_before_evaluating(
+    monkeypatch: pytest.MonkeyPatch, whole: Path, tmp_path: Path
+) -> None:
+    trainer = small_trainer()
+
+    def fail() -> Evaluation:
+        assert state_of(tmp_path / "run")["env_steps"] == 0
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(trainer, "evaluate", fail)
+    with pytest.raises(ZeroDivisionError):
+        trainer.train(TOTAL, tmp_path / "run")
+    trainer.close()
+    resume(tmp_path / "run")
+    assert same_run(whole, tmp_path / "run")  # the evaluation before the first step is made up for
+
+
+def test_killed_before_the_first_checkpoint_the_folder_can_be_used_again(whole: Path, tmp_path: Path) -> None:
+    trainer = small_trainer()
+
+    def die(path: Any) -> None:
+        raise MemoryError
+
+    trainer.save = die  # type: ignore[method-assign]
+    with pytest.raises(MemoryError):
+        trainer.train(TOTAL, tmp_path / "run")
+    trainer.close()
+    assert (tmp_path / "run" / "metrics.csv").exists()
+    train(tmp_path / "run")
+    assert same_run(whole, tmp_path / "run")
+
+
+def test_checkpoint_interval_counts_steps_in_mid_rollout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trainer = small_trainer(eval_episodes=0, checkpoint_interval=10)
+    written = saves(trainer, monkeypatch)
+    trainer.train(ROLLOUT * 3, tmp_path / "run")
+    trainer.close()
+    assert written == [("ppo_last.pt", step, step % ROLLOUT) for step in (0, 10, 20, 30, 40, 48)]
+
+
+def test_checkpoint_interval_with_several_environments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trainer = small_trainer(eval_episodes=0, checkpoint_interval=10, num_envs=4)
+    written = saves(trainer, monkeypatch)
+    trainer.train(ROLLOUT * 4, tmp_path / "run")
+    trainer.close()
+    assert [step for _, step, _ in written] == [0, 12, 20, 32, 40, 52, 60, 64]
+
+
+def test_checkpoint_minutes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for minutes, steps in ((1e-9, [0, *range(1, 17), 16]), (0.0, [0, 16]), (5.0, [0, 16])):
+        trainer = small_trainer(eval_episodes=0, checkpoint_minutes=minutes)
+        written = saves(trainer, monkeypatch)
+        trainer.train(ROLLOUT, tmp_path / str(minutes))
+        trainer.close()
+        assert [step for _, step, _ in written] == steps
+
+
+def test_the_best_checkpoint_is_that_of_the_highest_mean_return(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trainer = small_trainer(eval_interval=1)
+    monkeypatch.setattr(trainer, "evaluate", scripted_evaluation([-9.0, -5.0, -7.0, -5.0, -1.0, -1.5, -3.0]))
+    written = saves(trainer, monkeypatch)
+    trainer.train(TOTAL, tmp_path / "run")
+    trainer.close()
+    best = [step // ROLLOUT for name, step, _ in written if name == "ppo_best.pt"]
+    assert best == [0, 1, 4]  # an equal one is not better
+    # The best goes first: a kill between the two must not leave a `last` that knows of a best that was never written.
+    names = [name for name, step, _ in written if step == 4 * ROLLOUT]
+    assert names == ["ppo_best.pt", "ppo_last.pt"]
+    state = state_of(tmp_path / "run", "best")
+    assert (state["env_steps"], state["best_return"]) == (4 * ROLLOUT, -1.0)
+    assert (state_of(tmp_path / "run")["env_steps"], state_of(tmp_path / "run")["best_return"]) == (TOTAL, -1.0)
+
+
+def test_the_best_so_far_survives_a_resume(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trainer = small_trainer(eval_interval=1)
+    monkeypatch.setattr(trainer, "evaluate", scripted_evaluation([-9.0, -2.0, -3.0]))
+    trainer.train(ROLLOUT * 2, tmp_path / "run")
+    trainer.close()
+    again = small_trainer(eval_interval=1)
+    again.load(tmp_path / "run")
+    monkeypatch.setattr(again, "evaluate", scripted_evaluation([-2.5, -4.0]))
+    again.train(ROLLOUT * 4)
+    again.close()
+    assert state_of(tmp_path / "run", "best")["env_steps"] == ROLLOUT
+
+
+def test_a_full_disk_stops_the_run_and_keeps_the_last_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, whole: Path, tmp_path: Path
+) -> None:
+    plain, calls = torch.save, 0
+
+    def full(what: Any, file: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 4:
+            file.write(b"half of it")
+            raise OSError(28, "No space left on device")
+        plain(what, file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises(OSError, match=r"ppo_last.pt could not be written"):
+            train(tmp_path / "run", checkpoint_interval=10)
+    assert not list((tmp_path / "run").glob("*.part"))
+    assert state_of(tmp_path / "run")["env_steps"] > 0
+    resume(tmp_path / "run")
+    assert same_run(whole, tmp_path / "run")
+
+
+# Evaluations
+
+
+def evaluated_steps(folder: Path) -> list[int]:
+    return [step for step, _ in logged(folder, "eval/return_mean")]
+
+
+def test_about_thirty_evaluations_a_run_and_one_at_the_end(tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT * 100, eval_max_steps=1, update_epochs=1)
+    steps = evaluated_steps(tmp_path / "run")
+    assert steps[0] == 0 and steps[-1] == ROLLOUT * 100
+    assert 29 <= len(steps) <= 32
+    assert all(step % ROLLOUT == 0 for step in steps)  # looked at when an update has ended
+    gaps = {later - earlier for earlier, later in itertools.pairwise(steps)}
+    assert gaps <= {3 * ROLLOUT, 4 * ROLLOUT, 2 * ROLLOUT, ROLLOUT}
+
+
+@pytest.mark.parametrize(
+    ("interval", "steps"),
+    [
+        (1, [0, 16, 32, 48, 64, 80, 96]),  # never more than once an update
+        (None, [0, 16, 32, 48, 64, 80, 96]),
+        (33, [0, 48, 80, 96]),  # when 33, 66 have been passed, and at the end
+        (48, [0, 48, 96]),
+        (10_000, [0, 96]),
+    ],
+)
+def test_evaluation_interval(interval: int | None, steps: list[int], tmp_path: Path) -> None:
+    train(tmp_path / "run", eval_interval=interval, eval_max_steps=1)
+    assert evaluated_steps(tmp_path / "run") == steps
+
+
+def test_evaluations_time_is_left_out_of_the_pace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trainer = small_trainer(eval_interval=1, update_epochs=1)
+    evaluate = trainer.evaluate
+
+    def slow() -> Evaluation:
+        time.sleep(0.6)
+        return evaluate()
+
+    monkeypatch.setattr(trainer, "evaluate", slow)
+    trainer.train(ROLLOUT * 3, tmp_path / "run")
+    trainer.close()
+    rows = [line.split(",") for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines()]
+    pace = [float(value) for step, name, value in rows if name == "charts/SPS" and step == str(ROLLOUT * 3)]
+    assert len(pace) == 1 and pace[0] > ROLLOUT * 3 / 1.0  # three evaluations took 1.8 s
+
+
+def test_result_of_training(tmp_path: Path) -> None:
+    trainer = small_trainer()
+    result = trainer.train(TOTAL, tmp_path / "run")
+    assert (result.out_dir, result.env_steps, result.updates, result.stopped_by) == (tmp_path / "run", TOTAL, 6, None)
+    assert result.first_evaluation is not None and result.last_evaluation is not None
+    evaluations = logged(tmp_path / "run", "eval/return_mean")
+    assert evaluations[0][1] == result.first_evaluation.returns.mean()
+    assert evaluations[-1][1] == result.last_evaluation.returns.mean()
+    trainer.close()
+
+
+# What a run writes
+
+
+def test_description_of_the_run(tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT, gamma=0.5)
+    description = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (description["algorithm"], description["env_id"], description["seed"]) == ("ppo", "Pendulum-v1", 1)
+    assert description["config"]["gamma"] == 0.5 and description["total_steps"] == ROLLOUT
+    assert description["versions"]["torch"] == torch.__version__
+    assert {"git_commit", "command"} <= description.keys()
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "config.json", "metrics.csv", "ppo_best.pt", "ppo_last.pt",
+    ]  # fmt: skip
+
+
+def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    trainer = small_trainer(eval_episodes=0)
+    result = trainer.train(ROLLOUT)
+    trainer.close()
+    assert result.out_dir.parent == Path("runs/ppo/Pendulum-v1") and result.out_dir.name.endswith("-seed1")
+    assert (result.out_dir / "ppo_last.pt").exists()
+
+
+def test_torch_threads_are_put_back(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    during: list[int] = []
+    try:
+        torch.set_num_threads(2)
+        train(tmp_path / "run", ROLLOUT, lambda trainer: during.append(torch.get_num_threads()), eval_episodes=0)
+        assert set(during) == {1} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from minerva.utils.running_norm import RunningNorm
+
+
+def data(rows: int = 500, seed: int = 0) -> torch.Tensor:
+    rng = np.random.default_rng(seed)
+    return torch.tensor(rng.normal(size=(rows, 3)) * [1.0, 50.0, 1e-3] + [0.0, 1000.0, 5.0])
+
+
+def expected_statistics(x: torch.Tensor) -> tuple[np.ndarray, np.ndarray, float]:
+    # The start counts as 1e-4 of a sample with mean 0 and variance 1.
+    start, values = 1e-4, x.double().numpy()
+    total = start + len(values)
+    mean = values.sum(0) / total
+    second_moment = (start * 1.0 + (values**2).sum(0)) / total
+    return mean, second_moment - mean**2, total
+
+
+def test_starts_at_mean_zero_variance_one() -> None:
+    norm = RunningNorm(3)
+    assert (norm.mean.tolist(), norm.var.tolist(), norm.count.item()) == ([0.0] * 3, [1.0] * 3, 1e-4)
+    assert norm.mean.dtype == norm.var.dtype == norm.count.dtype == torch.float64
+    x = torch.tensor([[0.5, -2.0, 3.0]])
+    torch.testing.assert_close(norm(x), x)
+
+
+def test_one_batch_by_hand() -> None:
+    norm = RunningNorm(1)
+    norm.count.fill_(2.0)  # two samples with mean 0 and variance 1, then 3 and 5
+    norm.update(torch.tensor([[3.0], [5.0]]))
+    assert norm.count.item() == 4.0
+    assert norm.mean.item() == 2.0
+    assert norm.var.item() == (2 * 1 + 2 * 1 + 16 * 2 * 2 / 4) / 4  # squares within each, and between the means
+
+
+@pytest.mark.parametrize("splits", [[500], [1] * 500, [7, 93, 400], [250, 250], [499, 1]])
+def test_any_split_of_the_data_gives_the_statistics_of_all_of_it(splits: list[int]) -> None:
+    x, norm = data(), RunningNorm(3)
+    for batch in torch.split(x, splits):
+        norm.update(batch)
+    mean, var, count = expected_statistics(x)
+    np.testing.assert_allclose(norm.mean.numpy(), mean, rtol=1e-10)
+    np.testing.assert_allclose(norm.var.numpy(), var, rtol=1e-6)
+    assert norm.count.item() == pytest.approx(count, rel=1e-12)
+    # The start weighs next to nothing.
+    np.testing.assert_allclose(norm.mean.numpy(), x.mean(0).numpy(), rtol=1e-6, atol=1e-6)
+
+
+def test_float32_data_far_from_zero_loses_nothing() -> None:
+    x = (data() * torch.tensor([1.0, 0.01, 1.0]) + 1e4).float()
+    norm = RunningNorm(3)
+    for batch in torch.split(x, 10):
+        norm.update(batch)
+    mean, var, _ = expected_statistics(x)
+    np.testing.assert_allclose(norm.mean.numpy(), mean, rtol=1e-12)
+    np.testing.assert_allclose(norm.var.numpy(), var, rtol=1e-7)
+
+
+def test_normalises_by_the_deviation_with_eps_and_clips() -> None:
+    norm = RunningNorm(2, clip=3.0, eps=0.5)
+    norm.mean[:], norm.var[:] = torch.tensor([1.0, -2.0]), torch.tensor([3.5, 0.0])
+    out = norm(torch.tensor([[2.0, -2.5], [1e9, -1e9]], dtype=torch.float64))
+    expected = torch.tensor([[1 / 2.0, -0.5 / 0.5**0.5], [3.0, -3.0]], dtype=torch.float64)
+    torch.testing.assert_close(out, expected)
+    assert (RunningNorm(1).clip, RunningNorm(1).eps) == (10.0, 1e-8)
+    assert RunningNorm(1)(torch.tensor([[500.0], [-500.0]])).tolist() == [[10.0], [-10.0]]
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (4, 3), (5, 4, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_keeps_shape_and_dtype(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    norm = RunningNorm(3)
+    norm.update(data())
+    x = torch.randn(shape, dtype=dtype)
+    out = norm(x)
+    assert out.shape == shape and out.dtype == dtype
+    expected = ((x.double() - norm.mean) / (norm.var + 1e-8).sqrt()).clamp(-10, 10)
+    torch.testing.assert_close(out, expected.to(dtype))
+
+
+def test_forward_never_moves_the_statistics() -> None:
+    norm = RunningNorm(3).train()
+    norm.update(data(20))
+    before = {name: value.clone() for name, value in norm.state_dict().items()}
+    x = data(100, seed=1)
+    kept = x.clone()
+    norm(x)
+    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+    assert torch.equal(x, kept)
+
+
+def test_an_empty_batch_changes_nothing() -> None:
+    norm = RunningNorm(3)
+    norm.update(data(20))
+    before = {name: value.clone() for name, value in norm.state_dict().items()}
+    norm.update(torch.empty(0, 3))
+    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+
+
+def test_update_does_not_change_its_input() -> None:
+    x = data(20)
+    kept = x.clone()
+    RunningNorm(3).update(x)
+    assert torch.equal(x, kept)
+
+
+def test_state_dict_round_trip() -> None:
+    norm, other = RunningNorm(3), RunningNorm(3)
+    norm.update(data(50))
+    state = norm.state_dict()
+    assert sorted(state) == ["count", "mean", "var"]
+    other.load_state_dict(state)
+    norm.update(data(50, seed=2))
+    other.update(data(50, seed=2))  # the copy goes on as the original does
+    assert all(torch.equal(norm.state_dict()[name], other.state_dict()[name]) for name in state)
+    x = torch.randn(5, 3)
+    assert torch.equal(norm(x), other(x))
+
+
+def test_no_gradient_reaches_the_statistics_or_the_input() -> None:
+    norm = RunningNorm(3)
+    x = torch.randn(4, 3, requires_grad=True)
+    norm.update(x)
+    assert not norm(x).requires_grad
+    assert not list(norm.parameters())
+
+
+def test_the_arithmetic_of_other_devices_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, other = RunningNorm(3), RunningNorm(3)
+    for batch in torch.split(data(), 50):
+        plain.update(batch)
+    expected = plain(data(5, seed=1))
+    monkeypatch.setattr(RunningNorm, "_arrays", lambda self, *tensors: tensors)  # what a GPU's tensors go through
+    for batch in torch.split(data(), 50):
+        other.update(batch)
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], value, rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(other(data(5, seed=1)), expected)
