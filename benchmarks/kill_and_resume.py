@@ -259,6 +259,7 @@ def main() -> None:
     parser.add_argument("--total-steps", type=int, default=30_720, help="environment steps a run")
     parser.add_argument("--rollout-steps", type=int, default=2048, help="steps of all environments between updates")
     parser.add_argument("--checkpoint-interval", type=int, default=997, help="steps between checkpoints")
+    parser.add_argument("--compile", action="store_true", help="compile the gradient steps")
     parser.add_argument("--seed", type=int, default=1, help="of the runs and of the moments")
     parser.add_argument("--keep", type=Path, help="folder to keep the runs in; by default they are removed")
     options = parser.parse_args()
@@ -277,6 +278,7 @@ def main() -> None:
             fields = {
                 "rollout_steps": options.rollout_steps // num_envs,
                 "checkpoint_interval": options.checkpoint_interval,
+                "compile": options.compile,
                 "eval_episodes": 2,
                 "eval_interval": options.total_steps // 5,
             }

@@ -17,6 +17,7 @@ from minerva.trainers.ppo.agent import (
     Agent,
     Batch,
     MinibatchLosses,
+    make_actor,
     make_batch,
     make_gradient_step,
     make_optimizer,
@@ -199,6 +200,21 @@ def test_acting_draws_from_the_generator_given_and_no_other() -> None:
     assert torch.equal(first, agent.act(obs, torch.Generator().manual_seed(1)))
     assert not torch.equal(first, agent.act(obs, torch.Generator().manual_seed(2)))
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_actor_of_a_rollout_acts_as_the_agent_does_whatever_was_written_to_it() -> None:
+    agent, obs = make_agent(), torch.randn(4, OBS)
+    act = make_actor(agent, torch.Generator().manual_seed(1))
+    reference = torch.Generator().manual_seed(1)
+    before = torch.random.get_rng_state()
+    torch.testing.assert_close(act(obs), agent.act(obs, reference))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    run_update(agent, make_rollout(agent), make_config(policy_lr=0.1))
+    moved = agent.act(obs, reference)
+    torch.testing.assert_close(act(obs), moved)
+    agent.load_state_dict(make_agent(seed=5).state_dict())
+    loaded = agent.act(obs, reference)
+    torch.testing.assert_close(act(obs), loaded)
 
 
 # The optimiser

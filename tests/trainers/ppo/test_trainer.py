@@ -24,7 +24,7 @@ def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytes
         "HalfCheetah-v5", num_envs=2, rollout_steps=64, minibatch_size=32, eval_episodes=0, policy_lr=3e-3,
         target_kl=None, policy_layer_sizes=(64, 64), critic_layer_sizes=(64, 64),
     )  # fmt: skip
-    agent, act = trainer.agent, trainer.agent.act
+    agent, act = trainer.agent, trainer.collector._act
     normalizer = agent.obs_normalizer
     assert isinstance(normalizer, RunningNorm)
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []  # what the policy saw, and how it scored what it did
@@ -33,8 +33,8 @@ def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytes
     means: list[torch.Tensor] = []
     minibatches = 0
 
-    def watch_act(obs: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
-        actions = act(obs, generator)
+    def watch_act(obs: torch.Tensor) -> torch.Tensor:
+        actions = act(obs)
         with torch.no_grad():
             seen.append((obs.clone(), agent.evaluate(obs, actions)[0]))
         return actions
@@ -60,7 +60,7 @@ def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytes
         assert torch.equal(normalizer.mean, means[-1])  # statistics stand still while a batch is optimised
         return minibatch_losses(agent, batch, config)
 
-    monkeypatch.setattr(agent, "act", watch_act)
+    monkeypatch.setattr(trainer.collector, "_act", watch_act)
     monkeypatch.setattr(agent_module, "make_batch", watch_batch)
     monkeypatch.setattr(agent_module, "minibatch_losses", watch_losses)
     trainer.train(64 * 2 * 6, tmp_path / "run")
@@ -139,14 +139,29 @@ def test_a_run_of_no_finite_loss_stops_and_keeps_its_weights(monkeypatch: pytest
         return losses._replace(total=losses.total * math.nan)
 
     monkeypatch.setattr(agent_module, "minibatch_losses", poisoned)
-    with (
-        pytest.warns(RuntimeWarning, match="4 minibatches of update 3"),
-        pytest.raises(FloatingPointError, match="update 3"),
-    ):
+    with pytest.raises(FloatingPointError, match="every loss of update 3 was infinite or not a number"):
         trainer.train(ROLLOUT * 4, tmp_path / "run")
     trainer.close()
     assert same(dict(trainer.agent.named_parameters()), agent)
     assert (tmp_path / "run" / "ppo_last.pt").read_bytes() == saved
+
+
+def test_skipped_minibatches_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls = 0
+
+    def poisoned(*args: Any) -> MinibatchLosses:
+        nonlocal calls
+        calls += 1
+        losses = minibatch_losses(*args)
+        return losses._replace(total=losses.total * math.nan) if calls == 6 else losses
+
+    monkeypatch.setattr(agent_module, "minibatch_losses", poisoned)
+    trainer = small_trainer(eval_episodes=0)
+    with pytest.warns(RuntimeWarning, match="1 minibatches of update 2 had a loss or gradient that is not finite"):
+        result = trainer.train(ROLLOUT * 3, tmp_path / "run")
+    trainer.close()
+    assert result.updates == 3
+    assert all(x.isfinite().all() for x in trainer.agent.parameters())
 
 
 @pytest.mark.parametrize("estimator", ["gae", "returns"])
