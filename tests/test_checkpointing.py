@@ -136,13 +136,13 @@ def test_the_new_one_appears_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     replace, fsync = Path.replace, os.fsync
 
     def watch_replace(self: Path, target: Path) -> Path:
-        assert synced, "renamed before it was on the disk"
+        assert synced == [self.stat().st_size], "renamed before all of it was on the disk"
         assert checkpointing.read(self)["number"] == 2  # whole before it takes the old one's place
         assert checkpointing.read(path)["number"] == 1
         return replace(self, target)
 
     def watch_fsync(file: int) -> None:
-        synced.append(file)
+        synced.append(os.fstat(file).st_size)
         fsync(file)
 
     monkeypatch.setattr(Path, "replace", watch_replace)

@@ -16,6 +16,7 @@ from minerva import checkpointing
 from minerva.callbacks import Callback
 from minerva.checkpointing import CheckpointError
 from minerva.evaluation import Evaluation
+from minerva.trainers import run as run_module
 from minerva.trainers.ppo import agent as agent_module
 from minerva.trainers.ppo.agent import MinibatchLosses, minibatch_losses
 from minerva.trainers.ppo.trainer import PPOTrainer
@@ -427,13 +428,34 @@ def test_checkpoint_interval_with_several_environments(monkeypatch: pytest.Monke
     assert [step for _, step, _ in written] == [0, 12, 20, 32, 40, 52, 60, 64]
 
 
-def test_checkpoint_minutes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for minutes, steps in ((1e-9, [0, *range(1, 17), 16]), (0.0, [0, 16]), (5.0, [0, 16])):
-        trainer = small_trainer(eval_episodes=0, checkpoint_minutes=minutes)
-        written = saves(trainer, monkeypatch)
-        trainer.train(ROLLOUT, tmp_path / str(minutes))
-        trainer.close()
-        assert [step for _, step, _ in written] == steps
+class FakeClock:
+    """Each environment step takes ten seconds, and nothing else takes any time."""
+
+    def __init__(self, trainer: PPOTrainer) -> None:
+        self.trainer = trainer
+
+    def perf_counter(self) -> float:
+        return 1000.0 + 10.0 * self.trainer.env_steps
+
+
+@pytest.mark.parametrize(("minutes", "steps"), [(1.0, [0, 7, 14, 16]), (0.5, [0, 4, 8, 12, 16, 16]), (0.0, [0, 16])])
+def test_checkpoint_minutes(minutes: float, steps: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trainer = small_trainer(eval_episodes=0, checkpoint_minutes=minutes)
+    monkeypatch.setattr(run_module, "time", FakeClock(trainer))
+    written = saves(trainer, monkeypatch)
+    trainer.train(ROLLOUT, tmp_path / "run")
+    trainer.close()
+    assert [step for _, step, _ in written] == steps
+
+
+def test_pace_counts_the_steps_of_this_call_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trainer = small_trainer(eval_episodes=0)
+    monkeypatch.setattr(run_module, "time", FakeClock(trainer))
+    trainer.train(ROLLOUT * 2, tmp_path / "run")
+    trainer.train(ROLLOUT * 4)
+    trainer.close()
+    rows = [line.split(",") for line in (tmp_path / "run" / "metrics.csv").read_text().splitlines()]
+    assert [float(value) for _, name, value in rows if name == "charts/SPS"] == [0.1] * 4
 
 
 def test_the_best_checkpoint_is_that_of_the_highest_mean_return(
@@ -520,6 +542,13 @@ def test_about_thirty_evaluations_a_run_and_one_at_the_end(tmp_path: Path) -> No
 def test_evaluation_interval(interval: int | None, steps: list[int], tmp_path: Path) -> None:
     train(tmp_path / "run", eval_interval=interval, eval_max_steps=1)
     assert evaluated_steps(tmp_path / "run") == steps
+
+
+def test_the_schedule_survives_a_resume(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        train(tmp_path / "run", callbacks=Troublesome("on_step", 20), eval_interval=48)
+    resume(tmp_path / "run", eval_interval=48)
+    assert evaluated_steps(tmp_path / "run") == [0, 48, 96]
 
 
 def test_evaluations_time_is_left_out_of_the_pace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

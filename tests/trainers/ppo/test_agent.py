@@ -199,6 +199,8 @@ def test_acting_draws_from_the_generator_given_and_no_other() -> None:
     first = agent.act(obs, torch.Generator().manual_seed(1))
     assert torch.equal(first, agent.act(obs, torch.Generator().manual_seed(1)))
     assert not torch.equal(first, agent.act(obs, torch.Generator().manual_seed(2)))
+    noise = torch.randn(4, ACT, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(first, (agent.actor_mean(obs) + agent.actor_logstd.exp() * noise).detach())
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -420,7 +422,7 @@ def test_a_short_minibatch_of_one_row_is_learned_from() -> None:
 
 @pytest.mark.parametrize(
     ("target_kl", "last_kl", "epochs"),
-    [(0.1, 0.11, 1), (0.1, 0.09, 4), (None, 9.0, 4), (0.0, 9.0, 4), (-1.0, 9.0, 4)],
+    [(0.1, 0.11, 1), (0.1, 0.09, 4), (0.125, 0.125, 4), (None, 9.0, 4), (0.0, 9.0, 4), (-1.0, 9.0, 4)],
 )
 def test_early_stop_by_the_last_minibatch_of_an_epoch(
     monkeypatch: pytest.MonkeyPatch, target_kl: float | None, last_kl: float, epochs: int
