@@ -31,9 +31,7 @@ class StopWhenSolved(Callback):
 
 
 def main(total_steps: int = 100_000, out_dir: str | None = None, wanted: float = -300.0) -> None:
-    result = minerva.train(
-        "ppo", "Pendulum-v1", total_steps, out_dir=out_dir, callbacks=StopWhenSolved(wanted), rollout_steps=512
-    )
+    result = minerva.train("ppo", "Pendulum-v1", total_steps, out_dir=out_dir, callbacks=StopWhenSolved(wanted))
     print(f"Stopped by {result.stopped_by or 'the end of its steps'} at step {result.env_steps:,}.")
 
 

@@ -171,29 +171,12 @@ def load(path: str | Path, device: str = "cpu", which: Literal["last", "best"] =
     """
     from minerva import checkpointing
 
-    file = Path(path)
     if which not in ("last", "best"):
         raise ValueError(f"which: must be 'last' or 'best', got {which!r}.")
-    if not file.is_dir():
-        return Policy(file, checkpointing.read(file), device)
-    candidates = checkpointing.find(file)
-    if which == "best":
-        candidates.reverse()
-        if not candidates[0].name.endswith("_best.pt"):
-            raise checkpointing.CheckpointError(
-                f"run: {file} holds no best checkpoint (*_best.pt), it was not evaluated; take the last one."
-            )
-    problems: list[str] = []
-    for candidate in candidates:
-        try:
-            checkpoint = checkpointing.read(candidate)
-        except checkpointing.CheckpointError as error:
-            problems.append(str(error))
-            continue
-        if problems:
-            warnings.warn(f"{problems[0]} Taking {candidate.name} instead.", RuntimeWarning, stacklevel=2)
-        return Policy(candidate, checkpoint, device)
-    raise checkpointing.CheckpointError(" ".join(problems))
+    found = checkpointing.look_up(Path(path), which)
+    if found.note is not None:
+        warnings.warn(found.note, RuntimeWarning, stacklevel=2)
+    return Policy(found.path, found.checkpoint, device)
 
 
 class Policy:

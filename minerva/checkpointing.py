@@ -11,7 +11,7 @@ import zipfile
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -107,24 +107,39 @@ def find(run: Path) -> list[Path]:
     return found
 
 
-def read_newest(run: Path) -> tuple[Path, dict[str, Any], str | None]:
-    """Read a run's last checkpoint, or the best one where the last is damaged.
+class Found(NamedTuple):
+    """A checkpoint that was looked for."""
 
-    Returns:
-        The file, what it holds, and a sentence where it was not the last.
+    path: Path
+    checkpoint: dict[str, Any]
+    note: str | None  # a sentence where another one had to be taken
+
+
+def look_up(path: Path, which: Literal["last", "best"] = "last") -> Found:
+    """Read a checkpoint, or one of a run's folder: the last or the best, and where that one is damaged, the other.
 
     Raises:
-        CheckpointError: None of them can be read.
+        CheckpointError: There is none that can be read.
     """
+    if not path.exists():
+        raise CheckpointError(f"run: there is no folder or checkpoint {path}.")
+    if path.is_file():
+        return Found(path, read(path), None)
+    candidates = find(path)
+    if which == "best":
+        candidates.reverse()
+        if not candidates[0].name.endswith("_best.pt"):
+            raise CheckpointError(
+                f"run: {path} holds no best checkpoint (*_best.pt), it was not evaluated; take the last one."
+            )
     problems: list[str] = []
-    for path in find(run):
+    for candidate in candidates:
         try:
-            checkpoint = read(path)
+            checkpoint = read(candidate)
         except CheckpointError as error:
             problems.append(str(error))
             continue
-        note = f"{problems[0]} Going on from {path.name} instead." if problems else None
-        return path, checkpoint, note
+        return Found(candidate, checkpoint, f"{problems[0]} Taking {candidate.name} instead." if problems else None)
     raise CheckpointError(" ".join(problems))
 
 

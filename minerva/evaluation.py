@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minerva.environments.base import clip_to_box
+from minerva.environments.base import check_finite, clip_to_box
 from minerva.environments.ids import EnvFactory
 from minerva.environments.workers import IDLE, STEP, LocalGroup
 
@@ -71,6 +71,7 @@ class Evaluator:
         for _ in range(self._max_steps):
             actions = clip_to_box(act(outcome.observations.copy()), space)
             outcome = self._group.apply(actions, orders)
+            check_finite(outcome.observations, outcome.rewards)
             running = orders == STEP
             returns[running] += outcome.rewards[running]
             lengths += running

@@ -16,7 +16,13 @@ import minerva
 from minerva import PPOTrainer, checkpointing, presets
 from minerva.checkpointing import CheckpointError
 
-SHORT: dict[str, Any] = {"rollout_steps": 64, "minibatch_size": 32, "eval_episodes": 1, "console": False}
+SHORT: dict[str, Any] = {
+    "preset": "none",
+    "rollout_steps": 64,
+    "minibatch_size": 32,
+    "eval_episodes": 1,
+    "console": False,
+}
 
 
 class Nested(gymnasium.Env[Any, NDArray[np.float64]]):
@@ -84,7 +90,7 @@ def test_train_applies_the_preset_and_fields_on_top(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_environment_without_a_preset_is_told_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    minerva.train("ppo", Nested, total_steps=64, out_dir=tmp_path / "run", **{**SHORT, "console": True})
+    minerva.train("ppo", Nested, total_steps=64, out_dir=tmp_path / "run", **{**SHORT, "preset": None, "console": True})
     assert "has no preset for ppo: training with the defaults." in capsys.readouterr().out
 
 
@@ -242,7 +248,7 @@ def test_which_checkpoint(pendulum: Path, tmp_path: Path) -> None:
 def test_loading_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         minerva.load(tmp_path)
-    with pytest.raises(CheckpointError, match="there is no file"):
+    with pytest.raises(CheckpointError, match="there is no folder or checkpoint"):
         minerva.load(tmp_path / "nothing")
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from minerva import PPOTrainer, checkpointing
 from minerva.cli import main
 
-SHORT = ["--rollout-steps", "64", "--minibatch-size", "32", "--eval-episodes", "1", "--no-console"]
+SHORT = ["--preset", "none", "--rollout-steps", "64", "--minibatch-size", "32", "--eval-episodes", "1", "--no-console"]
 PENDULUM = ["train", "ppo", "--env", "Pendulum-v1", "--total-steps", "128", *SHORT]
 
 Refuse = Callable[..., str]
@@ -117,7 +117,7 @@ def test_no_environment_at_all(refuse: Refuse) -> None:
     ],
 )
 def test_settings(refuse: Refuse, words: str, parts: list[str]) -> None:
-    message = refuse("train", "ppo", "--env", "Pendulum-v1", *words.split())
+    message = refuse("train", "ppo", "--env", "MountainCarContinuous-v0", *words.split())
     assert all(part in message for part in parts), message
 
 
@@ -166,7 +166,7 @@ def test_output_folder_that_holds_a_run(refuse: Refuse, run: Path) -> None:
 
 def test_resume_folder_that_is_not_one(refuse: Refuse, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "run: there is no folder nowhere" in refuse("train", "--resume", "nowhere")
+    assert "run: there is no folder or checkpoint nowhere" in refuse("train", "--resume", "nowhere")
     message = refuse("train", "--resume", "empty")
     assert "run: empty holds no checkpoint" in message and "`minerva train` wrote" in message
 
@@ -244,7 +244,7 @@ def test_damaged_checkpoints(
     rewrite_best_with_console(run)
     assert main(["train", "--resume", "run", "--total-steps", "256"]) == 0
     said = capsys.readouterr()
-    assert "ppo_last.pt is damaged" in said.out and "Going on from ppo_best.pt instead." in said.out
+    assert "ppo_last.pt is damaged" in said.out and "Taking ppo_best.pt instead." in said.out
     assert checkpointing.read(run / "ppo_last.pt")["state"]["env_steps"] == 256
     # With none that is whole, nothing is done.
     for path in run.glob("*.pt"):

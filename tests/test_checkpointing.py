@@ -248,19 +248,19 @@ def test_find(tmp_path: Path) -> None:
     assert [path.name for path in checkpointing.find(tmp_path)] == ["ppo_last.pt", "ppo_best.pt"]
 
 
-def test_read_newest_falls_back_to_the_best_and_says_so(tmp_path: Path) -> None:
+def test_look_up_falls_back_to_the_best_and_says_so(tmp_path: Path) -> None:
     last, best = tmp_path / "ppo_last.pt", tmp_path / "ppo_best.pt"
     checkpointing.write(last, content(2))
     checkpointing.write(best, content(1))
-    path, checkpoint, note = checkpointing.read_newest(tmp_path)
+    path, checkpoint, note = checkpointing.look_up(tmp_path)
     assert (path, checkpoint["number"], note) == (last, 2, None)
     last.write_bytes(last.read_bytes()[:-50])
-    path, checkpoint, note = checkpointing.read_newest(tmp_path)
+    path, checkpoint, note = checkpointing.look_up(tmp_path)
     assert (path, checkpoint["number"]) == (best, 1)
-    assert note is not None and "ppo_last.pt is damaged" in note and "Going on from ppo_best.pt instead" in note
+    assert note is not None and "ppo_last.pt is damaged" in note and "Taking ppo_best.pt instead" in note
     best.write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"ppo_last.pt is damaged.*ppo_best.pt is damaged"):
-        checkpointing.read_newest(tmp_path)
+        checkpointing.look_up(tmp_path)
 
 
 # What made it

@@ -15,7 +15,7 @@ from minerva.cli import main
 from minerva.cli.options import key_values, setting_groups
 from minerva.trainers.ppo.config import PPOConfig
 
-SHORT = ["--rollout-steps", "64", "--minibatch-size", "32", "--eval-episodes", "2", "--no-console"]
+SHORT = ["--preset", "none", "--rollout-steps", "64", "--minibatch-size", "32", "--eval-episodes", "2", "--no-console"]
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_env_kwargs_are_read_as_python_values() -> None:
 
 
 def test_an_environment_without_a_preset_is_told_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["--total-steps", "64", "--out-dir", str(tmp_path / "a"), *SHORT[:-1]]
+    words = ["--total-steps", "64", "--out-dir", str(tmp_path / "a"), *SHORT[2:-1]]
     text = answer(capsys, "train", "ppo", "--env", "MountainCarContinuous-v0", "--eval-max-steps", "50", *words)
     assert "MountainCarContinuous-v0 has no preset for ppo: training with the defaults." in text
 

@@ -147,3 +147,24 @@ def test_metrics() -> None:
         "eval/length_mean": 4.5,
     }
     assert all(type(value) is float for value in evaluation.metrics().values())
+
+
+@pytest.mark.parametrize("what", ["reward", "observation"])
+def test_a_value_that_is_not_a_number_is_an_error_and_not_a_result(what: str) -> None:
+    class Broken(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
+        observation_space = spaces.Box(-1, 1, (2,))
+        action_space = spaces.Box(-1, 1, (1,))
+
+        def reset(
+            self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+            return np.zeros(2, dtype=np.float32), {}
+
+        def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+            observation = np.array([0, np.nan if what == "observation" else 0], dtype=np.float32)
+            return observation, np.nan if what == "reward" else 0.0, True, False, {}
+
+    evaluator = Evaluator(Broken, 2, seed=0)
+    with pytest.raises(EnvironmentFailureError, match=f"environment 0 returned .*{what}.*nan"):
+        evaluator.run(lambda observations: np.zeros((len(observations), 1), dtype=np.float32))
+    evaluator.close()

@@ -136,11 +136,7 @@ def _train(algo: str, arguments: list[str]) -> int:
 def _resume(algo: str | None, options: ResumeOptions) -> int:
     from minerva import checkpointing
 
-    path = options.resume
-    if path.is_file():
-        checkpoint = checkpointing.read(path)
-    else:
-        path, checkpoint, _ = checkpointing.read_newest(path)
+    path, checkpoint, _ = checkpointing.look_up(options.resume)
     made_by: str = checkpoint["algorithm"]
     if (algo or made_by) != made_by or made_by not in api.ALGORITHMS:
         raise checkpointing.CheckpointError(

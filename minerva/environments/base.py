@@ -115,3 +115,22 @@ def clip_to_box(actions: NDArray[np.float32], space: Space[Any]) -> NDArray[np.f
     low, high = box_bounds(space)
     clipped: NDArray[np.float32] = np.minimum(np.maximum(actions, low), high)
     return clipped
+
+
+def check_finite(observations: NDArray[np.float32], rewards: NDArray[np.float64]) -> None:
+    """Check what environments returned.
+
+    Raises:
+        EnvironmentFailureError: There is a value that is not finite; the message says where.
+    """
+    if np.isfinite(observations).all() and np.isfinite(rewards).all():
+        return
+    for i, (observation, reward) in enumerate(zip(observations, rewards, strict=True)):
+        if not np.isfinite(reward):
+            raise EnvironmentFailureError(f"environment {i} returned the reward {reward}")
+        wrong = np.flatnonzero(~np.isfinite(observation))
+        if wrong.size:
+            where = int(wrong[0])
+            raise EnvironmentFailureError(
+                f"environment {i} returned an observation with {observation[where]} at position {where}"
+            )

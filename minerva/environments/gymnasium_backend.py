@@ -10,7 +10,7 @@ import torch
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, Step, box_bounds
+from minerva.environments.base import EpisodeStatistics, Step, box_bounds, check_finite
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import flat_size
 from minerva.environments.workers import STEP, Group, LocalGroup, SubprocessGroup
@@ -76,8 +76,7 @@ class GymnasiumBatch:
         outcome = self._group.apply(actions, orders)
         observations, rewards = outcome.observations.copy(), outcome.rewards.copy()
         terminated, truncated = outcome.terminated.copy(), outcome.truncated.copy()
-        if not (np.isfinite(observations).all() and np.isfinite(rewards).all()):
-            raise EnvironmentFailureError(_describe_non_finite(observations, rewards))
+        check_finite(observations, rewards)
         self._remember(actions, restarting)
         self._ended = terminated | truncated
         self._observations = observations
@@ -137,13 +136,3 @@ class GymnasiumBatch:
     def close(self) -> None:
         """Release processes and simulators."""
         self._group.close()
-
-
-def _describe_non_finite(observations: NDArray[np.float32], rewards: NDArray[np.float64]) -> str:
-    for i, (observation, reward) in enumerate(zip(observations, rewards, strict=True)):
-        if not np.isfinite(reward):
-            return f"environment {i} returned the reward {reward}"
-        if not np.isfinite(observation).all():
-            where = int(np.flatnonzero(~np.isfinite(observation))[0])
-            return f"environment {i} returned an observation with {observation[where]} at position {where}"
-    return "an environment returned a value that is not a number"

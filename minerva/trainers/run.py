@@ -67,14 +67,12 @@ class Run:
         self._csv = CsvLogger(self.out_dir / "metrics.csv")
         if resumed:
             self._csv.truncate(self.trainer.log_position)
-        self._console = (
-            ConsoleLogger(
-                self.total_steps, self._start_steps, title=f"{self.trainer.algorithm} {self.trainer.env_name}"
-            )
-            if self.trainer.config.console
-            else None
-        )
-        self._log = LoggerList([self._csv, self._console, *self._open_trackers()], note=self.say)
+        self._console: ConsoleLogger | None = None
+        if self.trainer.config.console:
+            title = f"{self.trainer.algorithm} {self.trainer.env_name}"
+            self._console = ConsoleLogger(self.total_steps, self._start_steps, title)
+        note = None if self._console is None else self._console.message
+        self._log = LoggerList([self._csv, self._console, *self._open_trackers()], note)
         self._catch_signals()
         self._clock = time.perf_counter()
         self._last_save = self._clock

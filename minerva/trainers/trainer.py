@@ -38,8 +38,10 @@ class Trainer:
     """
 
     algorithm: ClassVar[str]
-    fixed_fields: ClassVar[tuple[str, ...]] = ("num_envs",)
-    """Settings that the saved state is shaped by: a checkpoint made with others cannot be loaded."""
+    fixed_fields: ClassVar[tuple[str, ...]] = ()
+    """Settings that a saved policy is shaped by: one made with others cannot be taken over."""
+    resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs",)
+    """Settings that the rest of a saved run is shaped by: it cannot go on with others."""
     config: RunConfig
     agent: nn.Module
 
@@ -61,12 +63,15 @@ class Trainer:
         self.notes: list[str] = []  # said at the start of the next run
         if not isinstance(seed, int) or seed < 0:
             raise ValueError(f"seed: must be a whole number from 0 on, got {seed!r}.")
-        factory = environments.resolve(env_id, config.env_kwargs)
+        self._factory = environments.resolve(env_id, config.env_kwargs)
         self.env = environments.make(
             env_id, config.num_envs, seed, config.vectorization, config.num_workers, config.env_kwargs
         )
         self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
-        self.evaluator = Evaluator(factory, config.eval_episodes, seed, config.eval_max_steps)
+        self.evaluator = self._make_evaluator()
+
+    def _make_evaluator(self) -> Evaluator:
+        return Evaluator(self._factory, self.config.eval_episodes, self.seed, self.config.eval_max_steps)
 
     @property
     def action_dim(self) -> int:
@@ -217,14 +222,13 @@ class Trainer:
         Raises:
             CheckpointError: It cannot be read, or belongs to another algorithm, environment or shape.
         """
-        file, checkpoint = Path(path), None
-        if file.is_dir():
-            file, checkpoint, note = checkpointing.read_newest(file)
-            if note is not None:
-                self.notes.append(note)
-        else:
-            checkpoint = checkpointing.read(file)
-        self._check(file, checkpoint, (*self.fixed_fields, "num_envs"))
+        file, checkpoint, note = checkpointing.look_up(Path(path))
+        self._check(file, checkpoint, (*self.fixed_fields, *self.resumed_fields))
+        if note is not None:
+            self.notes.append(note)
+        if checkpoint["seed"] != self.seed:  # what is left of the constructor's seed are the evaluation's
+            self.seed = checkpoint["seed"]
+            self.evaluator = self._make_evaluator()
         note = self.load_state_dict(checkpoint["state"])
         self.started, self.out_dir = True, file.parent
         self.total_steps = checkpoint["total_steps"]
@@ -238,12 +242,10 @@ class Trainer:
         Raises:
             CheckpointError: As for `load`.
         """
-        file = Path(path)
-        if file.is_dir():
-            file, checkpoint, _ = checkpointing.read_newest(file)
-        else:
-            checkpoint = checkpointing.read(file)
+        file, checkpoint, note = checkpointing.look_up(Path(path))
         self._check(file, checkpoint, self.fixed_fields)
+        if note is not None:
+            self.notes.append(note)
         self.agent.load_state_dict(checkpoint["state"]["agent"])
         self.notes.append(f"Starting from the policy in {file}.")
 

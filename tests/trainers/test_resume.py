@@ -211,6 +211,9 @@ def test_a_damaged_last_checkpoint_falls_back_to_the_best_and_says_so(tmp_path: 
         ({"policy_layer_sizes": (9,)}, r"was made with policy_layer_sizes = \[8\], got \[9\]"),
         ({"critic_layer_sizes": (9,)}, r"was made with critic_layer_sizes = \[8\], got \[9\]"),
         ({"normalize_obs": False}, "was made with normalize_obs = True, got False"),
+        ({"normalize_reward": False}, "was made with normalize_reward = True, got False"),
+        ({"rollout_steps": ROLLOUT // 2}, f"was made with rollout_steps = {ROLLOUT}, got {ROLLOUT // 2}"),
+        ({"optimizer_type": "sgd"}, "was made with optimizer_type = adam, got sgd"),
     ],
 )
 def test_a_checkpoint_of_another_shape_is_refused(fields: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -282,3 +285,14 @@ def test_what_a_checkpoint_holds(tmp_path: Path) -> None:
         "agent"
     ].keys()
     assert metrics_of(tmp_path / "run")
+
+
+def test_a_run_is_evaluated_on_its_own_seeds_whatever_the_trainer_was_made_with(tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT)
+    whole, other = small_trainer(), small_trainer(seed=123)
+    for trainer in (whole, other):
+        trainer.load(tmp_path / "run")
+    assert other.seed == whole.seed
+    assert np.array_equal(other.evaluate().returns, whole.evaluate().returns)
+    whole.close()
+    other.close()

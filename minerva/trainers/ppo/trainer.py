@@ -41,9 +41,8 @@ class PPOTrainer(Trainer):
     """
 
     algorithm: ClassVar[str] = "ppo"
-    fixed_fields: ClassVar[tuple[str, ...]] = (
-        "policy_layer_sizes", "critic_layer_sizes", "normalize_obs",
-    )  # fmt: skip
+    fixed_fields: ClassVar[tuple[str, ...]] = ("policy_layer_sizes", "critic_layer_sizes", "normalize_obs")
+    resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs", "rollout_steps", "normalize_reward", "optimizer_type")
     config: PPOConfig
     agent: Agent
 
