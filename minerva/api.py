@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from minerva import presets
+from minerva.trainers.config import DEFAULT_TOTAL_STEPS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from minerva.trainers.run import TrainingResult
     from minerva.trainers.trainer import Trainer
 
-DEFAULT_TOTAL_STEPS = 1_000_000
-"""Length of a run for which neither a preset nor the user names one."""
 NO_PRESET = "none"
 """The preset's name that stands for the config's defaults."""
 
@@ -44,13 +43,7 @@ def _ppo_networks(config: Any, obs_dim: int, act_dim: int) -> tuple[nn.Module, A
     from minerva.trainers.ppo.agent import Agent
 
     agent = Agent(obs_dim, act_dim, config.policy_layer_sizes, config.critic_layer_sizes, config.normalize_obs)
-
-    def act(obs: Tensor, deterministic: bool, generator: torch.Generator) -> Tensor:
-        if deterministic:
-            return agent.get_deterministic_action(obs)
-        return agent.act(agent.obs_normalizer(obs), generator)
-
-    return agent, act
+    return agent, agent.choose
 
 
 ALGORITHMS = {

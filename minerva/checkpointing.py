@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -80,6 +81,8 @@ def read(path: Path) -> dict[str, Any]:
         raise
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, pickle.UnpicklingError):
+            reason = "it holds something other than tensors and plain values"
         raise CheckpointError(f"checkpoint: {path} is damaged or not a checkpoint of Minerva ({reason}).") from error
     if not isinstance(checkpoint, dict) or "format" not in checkpoint or "algorithm" not in checkpoint:
         raise CheckpointError(f"checkpoint: {path} was not written by Minerva.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +58,14 @@ class Evaluator:
         self._max_steps = max_steps
         self._group: LocalGroup | None = None
 
-    def run(self, act: Act) -> Evaluation:
-        """Evaluate a policy."""
+    @overload
+    def run(self, act: Act) -> Evaluation: ...
+
+    @overload
+    def run(self, act: Act, should_stop: Callable[[], bool]) -> Evaluation | None: ...
+
+    def run(self, act: Act, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
+        """Evaluate a policy; None where `should_stop`, asked before every step, broke it off."""
         if self._group is None:
             self._group = LocalGroup([self._factory] * self._episodes)
         space = self._group.spaces[1]
@@ -69,6 +76,8 @@ class Evaluator:
         outcome = self._group.apply(no_actions, orders)
         orders[:] = STEP
         for _ in range(self._max_steps):
+            if should_stop is not None and should_stop():
+                return None
             actions = clip_to_box(act(outcome.observations.copy()), space)
             outcome = self._group.apply(actions, orders)
             check_finite(outcome.observations, outcome.rewards)

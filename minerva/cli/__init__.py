@@ -31,6 +31,7 @@ from minerva.cli.options import (
     train_options,
     value_of,
 )
+from minerva.trainers.config import DEFAULT_TOTAL_STEPS
 
 if TYPE_CHECKING:
     from minerva.evaluation import Evaluation
@@ -146,11 +147,11 @@ def _resume(algo: str | None, options: ResumeOptions) -> int:
     env_id: str = checkpoint["env_id"]
     _refuse_custom(env_id, f'{api.trainer_class(made_by).__name__}(your_factory, …).load("{options.resume}")')
     config = api.config_class(made_by).from_fields(None, checkpoint["config"])
-    total_steps = checkpoint["total_steps"] if options.total_steps is None else options.total_steps
+    total_steps = options.total_steps or checkpoint["total_steps"] or DEFAULT_TOTAL_STEPS
     taken = checkpoint["state"]["env_steps"]
     if total_steps < taken:
         raise UsageError(f"--total-steps: the run has taken {taken} steps already, got {total_steps}; give more.")
-    trainer = api.make_trainer(made_by, env_id, checkpoint["seed"], options.device, config)
+    trainer = api.make_trainer(made_by, env_id, checkpoint["seed"], options.device or checkpoint["device"], config)
     try:
         trainer.load(options.resume)
         return _run(trainer, total_steps, path.parent)
@@ -162,10 +163,9 @@ def _run(trainer: Trainer, total_steps: int, folder: Path) -> int:
     last, taken = folder / f"{trainer.algorithm}_last.pt", trainer.env_steps
     try:
         result = trainer.train(total_steps, folder)
-    except ValueError:
-        raise  # the user's mistake: nothing was started
-    except BaseException:
-        if last.exists():
+    except BaseException as error:
+        begun = trainer.env_steps > taken or not isinstance(error, ValueError)  # else a mistake, and nothing was begun
+        if begun and last.exists():
             print(f"Go on with: minerva train --resume {shlex.quote(str(folder))}", flush=True)
         raise
     if last.exists():

@@ -18,7 +18,7 @@ COMMANDS
     evaluate    Run episodes with a trained policy and summarise their returns.
     plot        Draw the learning curves of runs.
     presets     List the settings that are known to work, by environment.
-    envs        List the environments that can be trained on here.
+    envs        List the environments that are installed here.
 
     `minerva COMMAND --help` describes a command; `minerva train ALGO --env ID --help` shows every setting of the
     algorithm with the value it has on that environment.
@@ -63,6 +63,6 @@ DESCRIPTION
 
 EXAMPLES
     minerva train ppo --env Hopper-v5 --help
-    minerva train ppo --env Hopper-v5 --seed 7 --num-envs 4 --vectorization subprocess
+    minerva train ppo --env Hopper-v5 --seed 7 --vectorization subprocess
     minerva train --resume runs/ppo/Hopper-v5/20250101-120000-seed7
 """

@@ -98,8 +98,8 @@ class ResumeOptions:
     total_steps: int | None = None
     """Environment steps at which the run ends, counted from its start; by default as before. With more than before, an
     annealed learning rate follows the line of the longer run."""
-    device: str = "auto"
-    """Where the networks run: auto, cpu, cuda, cuda:1, …"""
+    device: str | None = None
+    """Where the networks run: auto, cpu, cuda, cuda:1, …; by default as before."""
 
 
 class Setting(typing.NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from minerva.environments.base import EpisodeStatistics, Step, box_bounds, check_finite
+from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, Step, box_bounds, check_finite
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import flat_size
 from minerva.environments.workers import STEP, Group, LocalGroup, SubprocessGroup
@@ -56,6 +56,7 @@ class GymnasiumBatch:
         self._history = np.zeros((n, 1024, action_dim), dtype=np.float32)  # the actions of each running episode
         self._history_length = np.zeros(n, dtype=np.int64)
         self._rows = np.arange(n)
+        self._failed = False
         self._low, self._high = box_bounds(self.action_space)
 
     def reset(self) -> NDArray[np.float32]:
@@ -73,10 +74,14 @@ class GymnasiumBatch:
         if restarting.any():
             for i in np.flatnonzero(restarting):
                 orders[i] = self._episode_seeds[i] = self._generators[i].integers(2**31)
+        if self._failed:
+            raise EnvironmentFailureError("an environment failed before: make a new trainer, and load the run's folder")
+        self._failed = True  # until this step is complete: one that broke off leaves environments ahead of the history
         outcome = self._group.apply(actions, orders)
         observations, rewards = outcome.observations.copy(), outcome.rewards.copy()
         terminated, truncated = outcome.terminated.copy(), outcome.truncated.copy()
         check_finite(observations, rewards)
+        self._failed = False
         self._remember(actions, restarting)
         self._ended = terminated | truncated
         self._observations = observations

@@ -47,8 +47,9 @@ class RewardNormalizer(nn.Module):
         np.add(rewards, self.gamma * returns, out=returns)
         # A restarting step has just added 0 to the 0 that its episode's end left behind; it is no sample.
         real = returns[~restarting] if restarting.any() else returns
-        self.statistics.update(torch.from_numpy(real[:, None]))
+        self.statistics.update(real[:, None])
         deviation = math.sqrt(self.statistics.var.item() + self.eps)
-        returns[ended] = 0.0
+        if ended.any():
+            returns[ended] = 0.0
         normalised: NDArray[np.float64] = np.minimum(np.maximum(rewards / deviation, -self.clip), self.clip)
         return normalised

@@ -161,8 +161,7 @@ class SubprocessGroup:
         """Carry out one order for each environment; the arrays returned are overwritten by the next call."""
         for k, where in enumerate(self._slices):
             self._send(k, ("apply", actions[where], orders[where]))
-        for k, where in enumerate(self._slices):
-            outcome: Outcome = self._receive(k)
+        for where, outcome in zip(self._slices, self._receive_all(), strict=True):
             self._outcome.observations[where] = outcome.observations
             self._outcome.rewards[where] = outcome.rewards
             self._outcome.terminated[where] = outcome.terminated
@@ -173,8 +172,8 @@ class SubprocessGroup:
         """Reset with the seeds and take the actions; returns the observations reached (None: leave alone)."""
         for k, where in enumerate(self._slices):
             self._send(k, ("replay", seeds[where], actions[where]))
-        for k, where in enumerate(self._slices):
-            self._outcome.observations[where] = self._receive(k)
+        for where, observations in zip(self._slices, self._receive_all(), strict=True):
+            self._outcome.observations[where] = observations
         return self._outcome.observations
 
     def close(self) -> None:
@@ -194,6 +193,18 @@ class SubprocessGroup:
             self._workers[k][1].send(message)
         except OSError as error:
             raise self._death(k) from error
+
+    def _receive_all(self) -> list[Any]:
+        # Every answer is fetched before a failure is raised: one left in its pipe would be taken for the next one's.
+        answers, failure = [], None
+        for k in range(len(self._workers)):
+            try:
+                answers.append(self._receive(k))
+            except EnvironmentFailureError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return answers
 
     def _receive(self, k: int) -> Any:
         try:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, Literal, Self
+
+DEFAULT_TOTAL_STEPS = 1_000_000
+"""Length of a run for which neither a preset nor the user names one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +60,7 @@ class RunConfig:
     """Threads of torch on the CPU: one is fastest for small networks; None leaves torch's own setting."""
 
     def __post_init__(self) -> None:
-        self._check_types()
+        self._make_plain()
         self._at_least(1, "num_envs", "num_workers", "eval_interval", "eval_max_steps", "checkpoint_interval")
         self._at_least(0, "eval_episodes", "checkpoint_minutes")
         self._at_least(1, "torch_threads")
@@ -110,23 +114,49 @@ class RunConfig:
         for name in names:
             value = getattr(self, name)
             sizes = tuple(value) if isinstance(value, (list, tuple)) else ()
-            if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+            if not sizes or not all(_is_whole(size) and size > 0 for size in sizes):
                 raise ValueError(
                     f"{name}: must name at least one layer of at least one unit, such as (64, 64); got {value!r}."
                 )
-            object.__setattr__(self, name, sizes)
+            object.__setattr__(self, name, tuple(int(size) for size in sizes))
 
-    def _check_types(self) -> None:
-        # A string or a float where a whole number belongs would surface much later, far from its cause.
+    def _make_plain(self) -> None:
+        # A string or a float where a whole number belongs would surface much later, far from its cause. NumPy's numbers
+        # are taken for what they are, and turned into Python's: a checkpoint holds plain values alone.
         for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            annotation = str(f.type)
+            value, annotation = getattr(self, f.name), str(f.type)
             if value is None and "None" in annotation:
                 continue
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if annotation.startswith("int") and not whole:
-                raise ValueError(f"{f.name}: must be a whole number, got {value!r}.")
-            if annotation.startswith("float") and not (whole or isinstance(value, float)):
-                raise ValueError(f"{f.name}: must be a number, got {value!r}.")
-            if annotation == "bool" and not isinstance(value, bool):
+            if annotation.startswith("int"):
+                if not _is_whole(value):
+                    raise ValueError(f"{f.name}: must be a whole number, got {value!r}.")
+                object.__setattr__(self, f.name, int(value))
+            elif annotation.startswith("float"):
+                if isinstance(value, bool) or not isinstance(value, Real):
+                    raise ValueError(f"{f.name}: must be a number, got {value!r}.")
+                object.__setattr__(self, f.name, float(value))
+            elif annotation == "bool" and not isinstance(value, bool):
                 raise ValueError(f"{f.name}: must be True or False, got {value!r}.")
+        object.__setattr__(self, "env_kwargs", _plain(self.env_kwargs, "env_kwargs"))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _plain(value: Any, name: str) -> Any:
+    """Turn a value into one of Python's plain ones, as a checkpoint can hold them."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(item, f"{name}[{i}]") for i, item in enumerate(value))
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item, f"{name}[{key!r}]") for key, item in value.items()}
+    raise ValueError(
+        f"{name}: must be a plain value (numbers, text, lists, dicts), got {value!r}. "
+        "Give a function that makes the environment in place of its id for anything else."
+    )

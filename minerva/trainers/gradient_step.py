@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,13 @@ class Taken(NamedTuple):
 
 
 class GradientStep(Protocol):
-    """Minimises a loss, a minibatch at a time; `begin` and `end` stand around the minibatches of one update."""
+    """Minimises a loss, a minibatch at a time; `begin` and `end` stand around some of them.
+
+    Attributes:
+        static_shapes: Whether every minibatch must have the size of the first.
+    """
+
+    static_shapes: ClassVar[bool]
 
     def begin(self) -> None:
         """Prepare for some steps."""
@@ -42,6 +48,8 @@ class GradientStep(Protocol):
 
 class PlainStep:
     """The gradient step as torch runs it, one operation after the other."""
+
+    static_shapes: ClassVar[bool] = False
 
     def __init__(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, loss: LossFunction, max_grad_norm: float
@@ -79,17 +87,17 @@ class CompiledStep:
     Args:
         module: What is trained.
         optimizer: Adam over all of the module's parameters, in one group.
-        loss: Must give no weight to a row of zeros: a minibatch shorter than the first is filled up with these, since
-            what is compiled has static shapes.
+        loss: Of static shapes: every minibatch must have the size of the first.
         max_grad_norm: Gradients are scaled down to this norm.
     """
+
+    static_shapes: ClassVar[bool] = True
 
     def __init__(
         self, module: nn.Module, optimizer: torch.optim.Adam, loss: LossFunction, max_grad_norm: float
     ) -> None:
         self._parameters = list(module.parameters())
         self._optimizer = optimizer
-        self._rows = 0
         self._step = torch.compile(_adam_step(module, optimizer, loss, max_grad_norm), fullgraph=True)
 
     def begin(self) -> None:
@@ -109,12 +117,6 @@ class CompiledStep:
 
     def __call__(self, minibatch: tuple[Tensor, ...]) -> Taken:
         """Take one step, or none where the loss or its gradient is not finite."""
-        rows = len(minibatch[0])
-        self._rows = self._rows or rows
-        if rows < self._rows:
-            minibatch = tuple(
-                torch.cat([part, part.new_zeros(self._rows - rows, *part.shape[1:])]) for part in minibatch
-            )
         with torch.no_grad():
             applied, losses = self._step(self._flat, self._average, self._square, self._count, self._rate, minibatch)
         return Taken(losses, applied)

@@ -62,15 +62,18 @@ class Run:
     # Opening and closing
 
     def __enter__(self) -> Self:
-        resumed = self.trainer.started and self.trainer.out_dir == self.out_dir
+        trainer = self.trainer
+        resumed = trainer.started and trainer.out_dir == self.out_dir
         make_folder(self.out_dir)
         self._csv = CsvLogger(self.out_dir / "metrics.csv")
         if resumed:
-            self._csv.truncate(self.trainer.log_position)
+            self._csv.truncate(trainer.log_position)
+        trainer.locate_log = self._csv.position
+        trainer.total_steps = self.total_steps
         self._console: ConsoleLogger | None = None
-        if self.trainer.config.console:
-            title = f"{self.trainer.algorithm} {self.trainer.env_name}"
-            self._console = ConsoleLogger(self.total_steps, self._start_steps, title)
+        if trainer.config.console:
+            title = f"{trainer.algorithm} {trainer.env_name}"
+            self._console = ConsoleLogger(trainer.final_step(self.total_steps), self._start_steps, title)
         note = None if self._console is None else self._console.message
         self._log = LoggerList([self._csv, self._console, *self._open_trackers()], note)
         self._catch_signals()
@@ -91,14 +94,17 @@ class Run:
         trainer.notes.clear()
         if not trainer.started:
             trainer.begin()
+            trainer.started = True
+        trainer.out_dir = self.out_dir
         if not resumed:  # a new run, or one that goes on in another folder
+            trainer.best_return = -float("inf")
             self.save_last()
         # Only now, with a checkpoint beside it: a folder that holds a run can always be resumed.
-        self._write_description()
+        self._write_description(resumed)
         self._between_steps = True
-        if trainer.config.eval_episodes and trainer.env_steps == 0 and trainer.evaluated_at is None:
+        if self._evaluation_due() and trainer.between_updates():  # the first one, or one that a signal cut short
             self.evaluate()
-            self.first_evaluation = self.last_evaluation
+            self.first_evaluation = self.last_evaluation if trainer.env_steps == 0 else None
         self._clock = time.perf_counter()
         self.callbacks.on_training_start(trainer)
 
@@ -125,10 +131,8 @@ class Run:
     def _finish(self) -> None:
         at_end = self.trainer.evaluated_at == self.trainer.env_steps
         if self._stop_signal is None and self.trainer.config.eval_episodes and not at_end:
-            upcoming = self.trainer.next_evaluation
-            self.evaluate()
-            if self.stopped_by is not None:  # an extra one, which the schedule of a run that goes on knows nothing of
-                self.trainer.next_evaluation = upcoming
+            # After a callback's stop it is an extra one, which the schedule of a run that goes on knows nothing of.
+            self.evaluate(scheduled=self.stopped_by is None)
         self.save_last()
         if self._stop_signal is not None:
             name = signal.Signals(self._stop_signal).name
@@ -138,6 +142,7 @@ class Run:
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
         self._previous_handlers = {}
+        self.trainer.locate_log = None
         self._log.close()
 
     # What the loops call
@@ -172,7 +177,7 @@ class Run:
         trainer = self.trainer
         elapsed = max(time.perf_counter() - self._clock, 1e-9)
         self.log({**metrics, "charts/SPS": (trainer.env_steps - self._start_steps) / elapsed})
-        if trainer.config.eval_episodes and trainer.env_steps >= trainer.next_evaluation:
+        if self._evaluation_due():
             self.evaluate()
 
     def log(self, metrics: Mapping[str, float]) -> None:
@@ -186,15 +191,25 @@ class Run:
 
     # Evaluations and checkpoints
 
-    def evaluate(self) -> None:
-        """Evaluate, log it, and write the checkpoints that follow an evaluation. Its time does not count."""
+    def _evaluation_due(self) -> bool:
+        return self.trainer.config.eval_episodes > 0 and self.trainer.env_steps >= self.trainer.next_evaluation
+
+    def evaluate(self, scheduled: bool = True) -> None:
+        """Evaluate, log it, and write the checkpoints that follow an evaluation. Its time does not count.
+
+        A signal breaks it off, and nothing has happened: it is still due when the run goes on.
+        """
         begin = time.perf_counter()
         trainer = self.trainer
-        self.last_evaluation = evaluation = trainer.evaluate()
+        evaluation = trainer.evaluate(should_stop=lambda: self._stop_signal is not None)
+        if evaluation is None:
+            return
+        self.last_evaluation = evaluation
         trainer.evaluated_at = trainer.env_steps
         metrics = evaluation.metrics()
         self.log(metrics)
-        trainer.next_evaluation = self._following(self._eval_interval) or 0
+        if scheduled:
+            trainer.next_evaluation = self._following(self._eval_interval) or 0
         is_best = metrics["eval/return_mean"] > trainer.best_return
         if is_best:
             trainer.best_return = metrics["eval/return_mean"]
@@ -209,8 +224,6 @@ class Run:
         self._next_checkpoint = self._following(self.trainer.config.checkpoint_interval)
 
     def _save(self, which: str) -> None:
-        self.trainer.log_position = self._csv.position()
-        self.trainer.total_steps = self.total_steps
         self.trainer.save(self.out_dir / f"{self.trainer.algorithm}_{which}.pt")
 
     def _following(self, interval: int | None) -> int | None:
@@ -218,8 +231,8 @@ class Run:
 
     # Folder, loggers, signals
 
-    def _write_description(self) -> None:
-        description = {
+    def _write_description(self, resumed: bool) -> None:
+        description: dict[str, Any] = {
             "algorithm": self.trainer.algorithm,
             "env_id": self.trainer.env_name,
             "seed": self.trainer.seed,
@@ -230,6 +243,16 @@ class Run:
             "command": checkpointing.command_line(),
         }
         path = self.out_dir / "config.json"
+        if resumed and path.exists():  # what the run was begun with stays, and what it goes on with is added
+            again = {name: description[name] for name in ("versions", "git_commit", "command")}
+            first = json.loads(path.read_text())
+            sessions = [*first.get("resumed", []), {"from_step": self.trainer.env_steps, **again}]
+            description = {
+                **first,
+                "total_steps": self.total_steps,
+                "config": description["config"],
+                "resumed": sessions,
+            }
         temporary = path.with_name("config.json.part")
         temporary.write_text(json.dumps(description, indent=2, default=str) + "\n")
         temporary.replace(path)

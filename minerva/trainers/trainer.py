@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from minerva.checkpointing import CheckpointError
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import space_to_plain
 from minerva.evaluation import Evaluation, Evaluator
-from minerva.trainers.config import RunConfig
+from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.run import Run, TrainingResult
 
 
@@ -59,6 +59,7 @@ class Trainer:
         self.started = False  # whether there is anything to go on from
         self.total_steps: int | None = None  # of the newest call of `train`
         self.log_position = 0  # where the log stood when the state was saved
+        self.locate_log: Callable[[], int] | None = None  # where it stands now, while a run is open
         self.out_dir: Path | None = None
         self.notes: list[str] = []  # said at the start of the next run
         if not isinstance(seed, int) or seed < 0:
@@ -69,13 +70,17 @@ class Trainer:
         )
         self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
         self.evaluator = self._make_evaluator()
+        try:
+            self.action_dim = self._check_action_space()
+        except ValueError:
+            self.close()
+            raise
 
     def _make_evaluator(self) -> Evaluator:
         return Evaluator(self._factory, self.config.eval_episodes, self.seed, self.config.eval_max_steps)
 
-    @property
-    def action_dim(self) -> int:
-        """A.
+    def _check_action_space(self) -> int:
+        """Give A.
 
         Raises:
             ValueError: The action space is not supported.
@@ -92,6 +97,14 @@ class Trainer:
 
     def begin(self) -> None:
         """Start the first episodes."""
+        raise NotImplementedError
+
+    def final_step(self, total_steps: int) -> int:
+        """Give the environment step at which a run of so many steps ends."""
+        return total_steps
+
+    def between_updates(self) -> bool:
+        """Whether no experience has been collected since the newest update."""
         raise NotImplementedError
 
     def run_loop(self, run: Run) -> None:
@@ -113,18 +126,20 @@ class Trainer:
     # Training
 
     def train(
-        self, total_steps: int = 1_000_000, out_dir: str | Path | None = None, callbacks: CallbackLike = None
+        self, total_steps: int | None = None, out_dir: str | Path | None = None, callbacks: CallbackLike = None
     ) -> TrainingResult:
         """Train until `total_steps` environment steps have been taken, counted from the run's start.
 
         Args:
-            total_steps: Of all environments together.
+            total_steps: Of all environments together; by default those of the run that was loaded, else a million.
             out_dir: The run's folder; by default a new one under ``runs/``, or the one that was loaded from.
             callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
 
         Raises:
             ValueError: The folder holds another run, or cannot be written to.
         """
+        if total_steps is None:
+            total_steps = self.total_steps or DEFAULT_TOTAL_STEPS
         if not isinstance(total_steps, int) or total_steps < 1:
             raise ValueError(f"total_steps: must be a whole number from 1 on, got {total_steps!r}.")
         folder = Path(out_dir) if out_dir is not None else self.out_dir or self.default_folder()
@@ -138,7 +153,6 @@ class Trainer:
         torch.set_num_threads(self.config.torch_threads or threads)
         try:
             with Run(self, total_steps, folder, callbacks) as run:
-                self.started, self.out_dir = True, folder
                 self.run_loop(run)
         finally:
             torch.set_num_threads(threads)
@@ -154,9 +168,15 @@ class Trainer:
         twins = (folder.with_name(f"{folder.name}-{k}") for k in itertools.count(2))
         return folder if not folder.exists() else next(twin for twin in twins if not twin.exists())
 
-    def evaluate(self) -> Evaluation:
-        """Run deterministic episodes in environments of their own."""
-        return self.evaluator.run(self.actor(deterministic=True))
+    @overload
+    def evaluate(self) -> Evaluation: ...
+
+    @overload
+    def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation | None: ...
+
+    def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
+        """Run deterministic episodes in environments of their own; None where `should_stop` broke it off."""
+        return self.evaluator.run(self.actor(deterministic=True), should_stop or (lambda: False))
 
     def actor(
         self, deterministic: bool, generator: torch.Generator | None = None
@@ -180,7 +200,10 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """Give the whole run: networks, optimisers, normalisers, counters, generators, rollout, environments."""
+        if self.locate_log is not None:
+            self.log_position = self.locate_log()
         return {
+            "started": self.started,
             "env_steps": self.env_steps,
             "updates": self.updates,
             "next_evaluation": self.next_evaluation,
@@ -192,6 +215,7 @@ class Trainer:
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Take a run back; returns a sentence where its environments could not do so exactly."""
+        self.started = state["started"]
         self.env_steps = state["env_steps"]
         self.updates = state["updates"]
         self.next_evaluation = state["next_evaluation"]
@@ -208,6 +232,7 @@ class Trainer:
                 "algorithm": self.algorithm,
                 "env_id": self.env_name,
                 "seed": self.seed,
+                "device": self.device.type,
                 "total_steps": self.total_steps,
                 "config": self.config.to_plain(),
                 "observation_space": space_to_plain(self.env.raw_observation_space),
@@ -228,9 +253,10 @@ class Trainer:
             self.notes.append(note)
         if checkpoint["seed"] != self.seed:  # what is left of the constructor's seed are the evaluation's
             self.seed = checkpoint["seed"]
+            self.evaluator.close()
             self.evaluator = self._make_evaluator()
         note = self.load_state_dict(checkpoint["state"])
-        self.started, self.out_dir = True, file.parent
+        self.out_dir = file.parent
         self.total_steps = checkpoint["total_steps"]
         self.notes.append(f"Going on from {file.name} at step {self.env_steps:,}.")
         if note is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
@@ -32,42 +34,45 @@ class RunningNorm(nn.Module):
         self.register_buffer("var", torch.ones(dim, dtype=torch.float64))
         self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))
 
-    def _arrays(self, *tensors: Tensor) -> tuple[Any, ...]:
-        # On the CPU the arithmetic runs on NumPy views of the same memory: for the short vectors of a control task
-        # torch's dispatch costs several times the work itself. Both speak the same operators, so it is written once.
-        if self.mean.device.type == "cpu":
-            return tuple(tensor.numpy() for tensor in tensors)
-        return tensors
-
-    @torch.no_grad()
-    def update(self, x: Tensor) -> None:
+    def update(self, x: Tensor | NDArray[Any]) -> None:
         """Take in a batch B beside all that came before it, A (Chan et al.'s parallel form of Welford's algorithm).
 
         Args:
             x: Vectors, ``[B, dim]``; an empty batch changes nothing.
         """
-        rows = x.shape[0]
+        rows = len(x)
         if rows == 0:
             return
-        mean, var, batch = self._arrays(self.mean, self.var, x.detach().double())
+        mean, var, batch = self._operands(x)
         count = self.count.item()
         # LaTeX: n = n_A + n_B
         total = count + rows
-        batch_mean = batch.sum(0) / rows
+        batch_mean = batch[0] if rows == 1 else batch.sum(0) / rows
         # LaTeX: \delta = \bar{x}_B - \bar{x}_A
         delta = batch_mean - mean
         # LaTeX: \bar{x} = \bar{x}_A + \delta \frac{n_B}{n}
         mean += delta * (rows / total)
         # LaTeX: \sigma^2 = \frac{n_A}{n} \sigma_A^2 + \frac{n_A n_B}{n^2} \delta^2 + \frac{n_B}{n} \sigma_B^2
         var *= count / total
-        var += delta**2 * (count * rows / total**2)
+        var += delta * delta * (count * rows / total**2)
         if rows > 1:
             var += ((batch - batch_mean) ** 2).sum(0) / total
         self.count.fill_(total)
 
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise vectors of any batch shape, in their own dtype."""
-        mean, var, values = self._arrays(self.mean, self.var, x.detach())
-        normalised = ((values - mean) / (var + self.eps) ** 0.5).clip(-self.clip, self.clip)
-        return torch.as_tensor(normalised, device=x.device).to(x.dtype)
+        """Normalise vectors of any batch shape, in their own dtype; no gradient passes."""
+        mean, var, values = self._operands(x)
+        deviation = (var + self.eps) ** 0.5
+        normalised = ((values - mean) / deviation).clip(-self.clip, self.clip)
+        return torch.as_tensor(normalised).to(x.dtype)
+
+    def _operands(self, x: Tensor | NDArray[Any]) -> tuple[Any, Any, Any]:
+        """Give mean, variance and x in float64 as arrays of one kind.
+
+        On the CPU these are NumPy views of the same memory: for the short vectors of a control task torch's dispatch
+        costs several times the work itself. Both kinds speak the same operators, so the formulas are written once.
+        """
+        if self.mean.device.type != "cpu":
+            return self.mean, self.var, torch.as_tensor(x, device=self.mean.device).detach().double()
+        values = x.detach().numpy() if isinstance(x, Tensor) else x
+        return self.mean.numpy(), self.var.numpy(), values.astype(np.float64)

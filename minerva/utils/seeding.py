@@ -36,7 +36,8 @@ def torch_generator(seed: int, consumer: str, device: torch.device | str = "cpu"
 def initialisation_seed(seed: int) -> Iterator[None]:
     """Initialise networks inside: torch's initialisers draw from the global generator, which is put back after."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(spawn_seed(seed, "initialisation"))
+        # The CPU's alone: networks are made there, and `torch.manual_seed` would reseed every GPU for good.
+        torch.default_generator.manual_seed(spawn_seed(seed, "initialisation"))
         yield
 
 

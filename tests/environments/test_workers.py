@@ -65,6 +65,21 @@ def test_workers_share_the_environments_evenly_and_in_order() -> None:
     one.close()
 
 
+def test_an_answer_beside_a_failure_is_not_taken_for_the_next_one() -> None:
+    group = SubprocessGroup([partial(Failing, "x", 1), Noisy], 2)
+    alone = LocalGroup([Noisy])
+    actions = np.zeros((2, 1), dtype=np.float32)
+    group.apply(actions, np.array([5, 6]))
+    alone.apply(actions[1:], np.array([6]))
+    with pytest.raises(EnvironmentFailureError):
+        group.apply(actions, np.array([STEP, STEP]))
+    alone.apply(actions[1:], np.array([STEP]))
+    seen = group.apply(actions, np.array([IDLE, STEP])).observations[1]
+    assert seen.tolist() == alone.apply(actions[1:], np.array([STEP])).observations[0].tolist()
+    group.close()
+    alone.close()
+
+
 def test_a_worker_does_without_torch() -> None:
     # A worker that imports it takes ten times as long to start and six times the memory.
     code = "import sys; from minerva.environments.workers import work; sys.exit('torch' in sys.modules)"
@@ -102,6 +117,9 @@ class TestFailures:
         # The failed step left no trace: the run can be saved as it stood before.
         assert batch.state_dict()["actions"][0].tolist() == saved["actions"][0].tolist()
         assert batch.state_dict()["observations"].tolist() == saved["observations"].tolist()
+        # But the other environments have taken it: this batch is of no use any more.
+        with pytest.raises(EnvironmentFailureError, match="an environment failed before: make a new trainer"):
+            batch.step(NO_ACTIONS)
         batch.close()
 
     def test_an_environment_that_raises_in_a_replay(self, vectorization: str) -> None:

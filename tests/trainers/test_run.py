@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -326,7 +327,12 @@ def test_a_run_may_go_on_in_another_folder(whole: Path, tmp_path: Path) -> None:
     trainer.train(TOTAL, tmp_path / "fork")
     trainer.close()
     assert snapshot(tmp_path / "run") == before
-    assert same(state_of(whole), state_of(tmp_path / "fork"))
+    expected, state = state_of(whole), state_of(tmp_path / "fork")
+    # The best of a folder is the best of what is in it.
+    assert state.pop("best_return") == max(value for _, value in logged(tmp_path / "fork", "eval/return_mean"))
+    del expected["best_return"]
+    assert same(expected, state)
+    assert (tmp_path / "fork" / "ppo_best.pt").exists()
     assert metrics_of(tmp_path / "fork") == [row for row in metrics_of(whole) if row[0] > 21]
 
 
@@ -385,7 +391,7 @@ def test_one_checkpoint_before_the_first_step_even_before_evaluating(
 ) -> None:
     trainer = small_trainer()
 
-    def fail() -> Evaluation:
+    def fail(should_stop: Any) -> Evaluation:
         assert state_of(tmp_path / "run")["env_steps"] == 0
         raise ZeroDivisionError
 
@@ -555,7 +561,7 @@ def test_evaluations_time_is_left_out_of_the_pace(monkeypatch: pytest.MonkeyPatc
     trainer = small_trainer(eval_interval=1, update_epochs=1)
     evaluate = trainer.evaluate
 
-    def slow() -> Evaluation:
+    def slow(should_stop: Any) -> Evaluation:
         time.sleep(0.6)
         return evaluate()
 
@@ -611,3 +617,115 @@ def test_torch_threads_are_put_back(tmp_path: Path) -> None:
         assert set(during) == {1} and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+# What a second reader found
+
+
+def test_numbers_of_numpy_end_up_as_pythons_in_the_checkpoint(tmp_path: Path) -> None:
+    trainer = small_trainer(
+        policy_lr=np.float64(1e-3), update_epochs=np.int64(1), policy_layer_sizes=[np.int32(4)],
+        env_kwargs={"g": np.float32(9.5)},
+    )  # fmt: skip
+    trainer.train(ROLLOUT, tmp_path / "run")
+    trainer.close()
+    config = checkpointing.read(tmp_path / "run" / "ppo_last.pt")["config"]
+    assert (config["policy_lr"], config["update_epochs"]) == (1e-3, 1)
+    assert (config["policy_layer_sizes"], config["env_kwargs"]) == ([4], {"g": 9.5})
+    with pytest.raises(ValueError, match=r"env_kwargs\['g'\]: must be a plain value .* got <function"):
+        small_trainer(env_kwargs={"g": small_trainer})
+
+
+def test_a_loaded_run_keeps_its_length_unless_told_otherwise(whole: Path, tmp_path: Path) -> None:
+    train(tmp_path / "run", callbacks=lambda trainer: trainer.env_steps < 21)
+    trainer = small_trainer()
+    trainer.load(tmp_path / "run")
+    assert trainer.train().env_steps == TOTAL
+    trainer.close()
+    assert same(state_of(whole)["agent"], state_of(tmp_path / "run")["agent"])
+
+
+def test_a_trainer_saved_before_its_first_step_starts_from_there(whole: Path, tmp_path: Path) -> None:
+    trainer = small_trainer()
+    trainer.save(tmp_path / "fresh.pt")
+    trainer.close()
+    again = small_trainer()
+    again.load(tmp_path / "fresh.pt")
+    again.train(TOTAL, tmp_path / "run")
+    again.close()
+    assert same(state_of(whole), state_of(tmp_path / "run"))
+
+
+def test_saving_from_a_callback_knows_where_the_log_stands(whole: Path, tmp_path: Path) -> None:
+    def save(trainer: PPOTrainer) -> None:
+        if trainer.env_steps == 50:
+            trainer.save(tmp_path / "run" / "at50.pt")
+
+    train(tmp_path / "run", callbacks=save)
+    again = small_trainer()
+    again.load(tmp_path / "run" / "at50.pt")
+    again.train(TOTAL)
+    again.close()
+    assert metrics_of(tmp_path / "run") == metrics_of(whole)
+
+
+def test_a_signal_breaks_an_evaluation_off_and_it_is_made_up_for(whole: Path, tmp_path: Path) -> None:
+    trainer = small_trainer()
+    run_evaluation, asked = trainer.evaluator.run, 0
+
+    def interrupted(act: Any, should_stop: Callable[[], bool]) -> Evaluation | None:
+        nonlocal asked
+        asked += 1
+        if asked == 4:
+            signal.raise_signal(signal.SIGINT)
+        return run_evaluation(act, should_stop)
+
+    trainer.evaluator.run = interrupted  # type: ignore[assignment,method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(TOTAL, tmp_path / "run")
+    trainer.close()
+    assert len(evaluated_steps(tmp_path / "run")) == 3
+    again = small_trainer()
+    again.load(tmp_path / "run")
+    again.train(TOTAL)
+    again.close()
+    assert metrics_of(tmp_path / "run") == metrics_of(whole)
+    assert same(state_of(whole), state_of(tmp_path / "run"))
+
+
+def test_the_description_keeps_what_a_run_was_begun_with(tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT)
+    begun = json.loads((tmp_path / "run" / "config.json").read_text())
+    trainer = small_trainer()
+    trainer.load(tmp_path / "run")
+    trainer.train(2 * ROLLOUT)
+    trainer.close()
+    now = json.loads((tmp_path / "run" / "config.json").read_text())
+    (session,) = now.pop("resumed")
+    assert session["from_step"] == ROLLOUT and session["command"] == begun["command"]
+    assert now.pop("total_steps") == 2 * begun.pop("total_steps")
+    assert now == begun
+
+
+def test_a_run_that_took_its_whole_rollouts_is_done(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    train(tmp_path / "run", 2 * ROLLOUT + 3, console=True)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "done in" in last and "100.0%" in last
+
+
+def test_going_on_with_another_kind_of_device_is_told(tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT)
+    checkpoint = checkpointing.read(tmp_path / "run" / "ppo_last.pt")
+    assert checkpoint["device"] == "cpu"
+    checkpoint["state"]["device"], checkpoint["state"]["action_noise"] = "cuda", torch.zeros(16, dtype=torch.uint8)
+    checkpointing.write(tmp_path / "run" / "ppo_last.pt", checkpoint)
+    trainer = small_trainer()
+    trainer.load(tmp_path / "run")
+    assert any("was on cuda and goes on on cpu" in note for note in trainer.notes)
+    assert trainer.train(2 * ROLLOUT).updates == 2
+    trainer.close()
+
+
+def test_compiling_is_for_adam() -> None:
+    with pytest.raises(ValueError, match="compile: True needs optimizer_type 'adam', got 'sgd'"):
+        small_trainer(compile=True, optimizer_type="sgd")

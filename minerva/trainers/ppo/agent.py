@@ -85,6 +85,11 @@ class Agent(nn.Module):
         return ActionAndValue(action, *self.evaluate(obs, action), self.critic(obs))
 
     @torch.no_grad()
+    def choose(self, x: Tensor, deterministic: bool, generator: torch.Generator | None = None) -> Tensor:
+        """Give the mean action for raw observations ``[B, O]``, or a sampled one: ``[B, A]``."""
+        return self.get_deterministic_action(x) if deterministic else self.act(self.obs_normalizer(x), generator)
+
+    @torch.no_grad()
     def act(self, obs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Sample actions ``[B, A]`` for normalised observations ``[B, O]``."""
         mean: Tensor = self.actor_mean(obs)
@@ -245,8 +250,8 @@ def update(
         shuffled = [part[order] for part in batch]
         gradient_step.begin()
         for start in range(0, len(order), config.minibatch_size):
-            minibatch = tuple(part[start : start + config.minibatch_size] for part in shuffled)
-            taken = gradient_step(minibatch)
+            minibatch = Batch(*(part[start : start + config.minibatch_size] for part in shuffled))
+            taken = gradient_step(filled_up(minibatch, config) if gradient_step.static_shapes else minibatch)
             losses = MinibatchLosses(*taken.losses)
             applied.append(taken.applied)
             clipfracs.append(losses.clipfrac)
@@ -265,6 +270,16 @@ def update(
         "losses/explained_variance": variance.item(),
     }
     return UpdateResult(metrics, gradient_steps, len(applied) - gradient_steps)
+
+
+def filled_up(minibatch: Batch, config: PPOConfig) -> Batch:
+    """Fill a short minibatch up with copies of its first row, which have no weight."""
+    missing = config.minibatch_size - len(minibatch.obs)
+    if missing == 0:
+        return minibatch
+    longer = Batch(*(torch.cat([part, part[:1].expand(missing, *part.shape[1:])]) for part in minibatch))
+    longer.weights[-missing:] = 0
+    return longer
 
 
 @torch.no_grad()

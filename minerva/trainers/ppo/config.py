@@ -85,6 +85,8 @@ class PPOConfig(RunConfig):
         self._one_of("optimizer_type", "adam", "sgd")
         if self.compile not in ("auto", True, False):
             raise ValueError(f"compile: must be 'auto', True or False, got {self.compile!r}.")
+        if self.compile is True and self.optimizer_type != "adam":
+            raise ValueError(f"compile: True needs optimizer_type 'adam', got {self.optimizer_type!r}; use 'auto'.")
         if self.minibatch_size > self.batch_size:
             raise ValueError(
                 f"minibatch_size: must be at most rollout_steps * num_envs = {self.rollout_steps} * {self.num_envs} = "

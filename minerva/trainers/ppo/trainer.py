@@ -81,7 +81,7 @@ class PPOTrainer(Trainer):
         )
 
     def train(
-        self, total_steps: int = 1_000_000, out_dir: str | Path | None = None, callbacks: CallbackLike = None
+        self, total_steps: int | None = None, out_dir: str | Path | None = None, callbacks: CallbackLike = None
     ) -> TrainingResult:
         """Train until `total_steps` environment steps have been taken (whole rollouts; the rest is left over).
 
@@ -99,6 +99,14 @@ class PPOTrainer(Trainer):
     def begin(self) -> None:
         """Start the first episodes."""
         self.collector.begin()
+
+    def final_step(self, total_steps: int) -> int:
+        """Give the environment step at which a run of so many steps ends: whole rollouts."""
+        return total_steps // self.config.batch_size * self.config.batch_size
+
+    def between_updates(self) -> bool:
+        """Whether the rollout is empty."""
+        return self.collector.rollout.position == 0
 
     def run_loop(self, run: Run) -> None:
         """Train until the run ends."""
@@ -152,14 +160,13 @@ class PPOTrainer(Trainer):
 
     def policy_action(self, obs: Tensor, deterministic: bool, generator: torch.Generator | None = None) -> Tensor:
         """Act in raw observations ``[B, O]`` with frozen normalisers."""
-        if deterministic:
-            return self.agent.get_deterministic_action(obs)
-        return self.agent.act(self.agent.obs_normalizer(obs), generator)
+        return self.agent.choose(obs, deterministic, generator)
 
     def learning_state(self) -> dict[str, Any]:
         """Give networks, normalisers, optimiser, generators, environments and the partial rollout."""
         return {
             "compiled": self.compiled,
+            "device": self.device.type,
             "agent": self.agent.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "action_noise": self.action_noise.get_state(),
@@ -172,6 +179,12 @@ class PPOTrainer(Trainer):
         self.compiled = state["compiled"]
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.action_noise.set_state(state["action_noise"])
         self.minibatch_order.set_state(state["minibatch_order"])
-        return self.collector.load_state_dict(state["collector"])
+        note = self.collector.load_state_dict(state["collector"])
+        if state["device"] == self.device.type:
+            self.action_noise.set_state(state["action_noise"])
+            return note
+        return note or (
+            f"the run was on {state['device']} and goes on on {self.device.type}, where its action noise starts anew: "
+            "it is not bit for bit what it would have been"
+        )

@@ -70,7 +70,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def scripted_evaluation(returns: list[float]) -> Callable[[], Evaluation]:
+def scripted_evaluation(returns: list[float]) -> Callable[..., Evaluation]:
     """Evaluations whose mean returns are known beforehand."""
     left = iter(returns)
-    return lambda: Evaluation(np.array([next(left)]), np.array([1]))
+    return lambda should_stop: Evaluation(np.array([next(left)]), np.array([1]))

@@ -17,6 +17,7 @@ from minerva.trainers.ppo.agent import (
     Agent,
     Batch,
     MinibatchLosses,
+    filled_up,
     make_actor,
     make_batch,
     make_gradient_step,
@@ -624,3 +625,13 @@ def test_the_step_that_is_compiled_leaves_out_what_is_not_finite(monkeypatch: py
     else:
         assert (result.gradient_steps, result.skipped) == (2, 1)
         assert all(p.isfinite().all() for p in agent.parameters())
+
+
+def test_a_minibatch_that_was_filled_up_has_the_losses_of_the_short_one() -> None:
+    agent, config = make_agent().double(), make_config(rollout_steps=64, minibatch_size=32)
+    short = random_batch(agent, rows=5)
+    filled = filled_up(short, config)
+    assert len(filled.obs) == 32 and filled.weights.sum() == short.weights.sum()
+    assert filled_up(filled, config) is filled
+    expected, found = minibatch_losses(agent, short, config), minibatch_losses(agent, filled, config)
+    torch.testing.assert_close(tuple(found), tuple(expected), rtol=1e-5, atol=1e-6)
