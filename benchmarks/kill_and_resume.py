@@ -1,6 +1,6 @@
 """Exact resumption as evidence: kills runs with SIGKILL at random moments and compares them with undisturbed ones.
 
-    python benchmarks/kill_and_resume.py --out benchmarks/results/kill_and_resume.json
+    python -m benchmarks.kill_and_resume --out benchmarks/results/kill_and_resume.json
 
 Each case trains twice in processes of its own: once in one go, and once killed at `--kills` moments drawn from a seeded
 generator and resumed each time from the last checkpoint. Most moments are an environment step and up to a tenth of a
@@ -17,7 +17,6 @@ import csv
 import json
 import mmap
 import os
-import platform
 import shutil
 import signal
 import struct
@@ -238,16 +237,6 @@ def run_case(case: Case, folder: Path, kills: list[Kill]) -> dict[str, Any]:
     return row
 
 
-def hardware() -> dict[str, Any]:
-    """Name the processor."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    return {"processor": model, "cores": os.cpu_count()}
-
-
 def main() -> None:
     """Run the cases and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -263,6 +252,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the runs and of the moments")
     parser.add_argument("--keep", type=Path, help="folder to keep the runs in; by default they are removed")
     options = parser.parse_args()
+    from benchmarks.provenance import (
+        hardware,  # not above: a process that works is started as a file, without its package
+    )
+
     options.out.parent.mkdir(parents=True, exist_ok=True)
     root = options.keep or Path(tempfile.mkdtemp(prefix="kill-and-resume-"))
     table: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """Learning as evidence: trains tasks over seeds with their presets, one process a run, and keeps the results as data.
 
-    python benchmarks/learn.py ppo HalfCheetah-v5 Hopper-v5 --seeds 101 102 103 --jobs 16 --out benchmarks/results
+    python -m benchmarks.learn ppo HalfCheetah-v5 Hopper-v5 --seeds 101 102 103 --jobs 16 --out benchmarks/results
 
 writes, for each task, ``OUT/<algo>/<task>/seed<k>.csv`` (every evaluation of the run: step, mean, std, min, max, median
 and mean length of its episodes) and one row a seed in ``OUT/<algo>/<task>/runs.csv``: the evaluation at the end of the
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -50,16 +49,6 @@ def read_metrics(folder: Path) -> dict[int, dict[str, float]]:
     return table
 
 
-def hardware() -> str:
-    """Name the processor and how many cores of it there are."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    return f"{model}, {os.cpu_count()} cores, one a run"
-
-
 def keep(folder: Path, out: Path, row: dict[str, Any]) -> dict[str, Any]:
     """Keep a finished run's evaluations as a curve, and its end as a row."""
     table = read_metrics(folder)
@@ -95,12 +84,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--commit", default=None, help="of the code, where git is not at hand")
     arguments, overrides = parser.parse_known_args()
+    from benchmarks.provenance import hardware
     from minerva.checkpointing import git_commit, versions
 
     found = versions()
     provenance = {
         "commit": arguments.commit or git_commit(),
-        "hardware": hardware(),
+        "hardware": f"{hardware()}, one core a run",
         "versions": " ".join(f"{name}={found[name]}" for name in VERSIONS if name in found),
     }
     one_at_a_time = threading.Lock()  # runs of a task share its table

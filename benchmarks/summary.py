@@ -1,6 +1,6 @@
 """Makes the table of learning results in the README from the data under ``benchmarks/results``.
 
-`python benchmarks/summary.py` prints it; with `--write` it is put into README.md, between its markers.
+`python -m benchmarks.summary` prints it; with `--write` it is put into README.md, between its markers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Steps a second, side by side with stable-baselines3 at the same settings, in one interleaved run.
 
-    python benchmarks/peers/speed.py --out benchmarks/results/speed/ppo-halfcheetah.json
+    python -m benchmarks.peers.speed --out benchmarks/results/speed/ppo-halfcheetah.json
 
 Every measurement is a process of its own and takes its turn, so that what else the machine does falls on all alike.
 Imports, construction, compilation and evaluation are left out; simulation, acting and updates are in.
@@ -84,6 +84,7 @@ def main() -> None:
     if arguments.one:
         print(CONTENDERS[arguments.one](arguments.steps, arguments.num_envs[0]))
         return
+    from benchmarks.provenance import hardware
     from minerva.checkpointing import git_commit, versions
 
     results = []
@@ -101,7 +102,7 @@ def main() -> None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         description = {
             "settings": SETTINGS, "steps": arguments.steps, "results": results, "commit": git_commit(),
-            "versions": versions(), "cores": os.cpu_count(),
+            "versions": versions(), "hardware": hardware(),
         }  # fmt: skip
         arguments.out.write_text(json.dumps(description, indent=2) + "\n")
 

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+EPISODES_LISTED = 20
+"""Up to so many episodes are listed one by one by `evaluate`; of more, only their summary is shown."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
@@ -205,7 +208,7 @@ def _evaluate(options: EvaluateOptions) -> None:
     from minerva import environments
     from minerva.evaluation import Evaluator
     from minerva.report.statistics import summarise
-    from minerva.report.tables import evaluation_table
+    from minerva.report.tables import episodes_table, evaluation_table
 
     config, seed = policy.config, policy.seed if options.seed is None else options.seed
     factory = environments.resolve(policy.env_id, config.env_kwargs)
@@ -216,7 +219,10 @@ def _evaluate(options: EvaluateOptions) -> None:
         evaluator.close()
     how = "sampled actions" if options.stochastic else "mean actions"
     title = f"{policy.algorithm} on {policy.env_id}, {policy.path.name} at step {policy.env_steps:,}, {how}"
-    Console().print(evaluation_table(summarise(evaluation.returns), title))
+    console = Console()
+    if options.episodes <= EPISODES_LISTED:
+        console.print(episodes_table(evaluation.returns.tolist(), evaluation.lengths.tolist()))
+    console.print(evaluation_table(summarise(evaluation.returns), title))
 
 
 def _plot(options: PlotOptions) -> None:

@@ -172,8 +172,8 @@ class ConsoleLogger:
         self._live = Live(
             console=self._console,
             get_renderable=self._bar,
-            # Drawn by `progress`, not by a thread: a lock held by a thread while environment workers are forked stays
-            # locked in the worker for ever.
+            # Drawn by `progress`, not by a thread: where an environment forks, a lock that a thread holds at that time
+            # stays locked in the child for ever.
             auto_refresh=False,
             # So that a print or a warning in the run stands above the bar and does not tear it. What goes to a file or
             # to another stream than the bar is left alone.

@@ -34,8 +34,8 @@ class CsvLogger:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        # No buffered file object, whose buffer would be written a second time by a forked environment worker that is
-        # torn down with a copy of it. Rows wait in `_pending`, which only `flush` writes.
+        # No buffered file object, whose buffer would be written a second time by a child that an environment forked and
+        # that ends with a copy of it. Rows wait in `_pending`, which only `flush` writes.
         self._file = self.path.open("a+b", buffering=0)
         self._pending = bytearray()
         self._names: dict[str, str] = {}
