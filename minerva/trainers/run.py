@@ -30,7 +30,7 @@ EVALUATIONS_A_RUN = 30
 class TrainingResult:
     """What a call of `train` came to."""
 
-    out_dir: Path
+    out_dir: Path  # not made where there was nothing to train
     env_steps: int
     updates: int
     first_evaluation: Evaluation | None  # before the first step; None in a run that was resumed

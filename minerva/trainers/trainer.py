@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
@@ -24,7 +26,7 @@ from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.run import Run, TrainingResult
 
 
-class Trainer:
+class Trainer(ABC):
     """The part of a trainer that is the same for every algorithm.
 
     An algorithm adds its networks and optimisers (`learning_state`, `load_learning_state`), how it acts, and the loop
@@ -47,7 +49,7 @@ class Trainer:
 
     def __init__(self, env_id: str | EnvFactory, seed: int, device: str, config: RunConfig) -> None:
         self.env_name = environments.display_name(env_id)
-        self.seed = seed
+        self.seed = whole_number("seed", seed, at_least=0)
         self.device = resolve_device(device)
         self.config = config
         self.env_steps = 0
@@ -62,11 +64,9 @@ class Trainer:
         self.locate_log: Callable[[], int] | None = None  # where it stands now, while a run is open
         self.out_dir: Path | None = None
         self.notes: list[str] = []  # said at the start of the next run
-        if not isinstance(seed, int) or seed < 0:
-            raise ValueError(f"seed: must be a whole number from 0 on, got {seed!r}.")
         self._factory = environments.resolve(env_id, config.env_kwargs)
         self.env = environments.make(
-            env_id, config.num_envs, seed, config.vectorization, config.num_workers, config.env_kwargs
+            env_id, config.num_envs, self.seed, config.vectorization, config.num_workers, config.env_kwargs
         )
         self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
         self.evaluator = self._make_evaluator()
@@ -95,33 +95,37 @@ class Trainer:
 
     # What an algorithm provides
 
+    @abstractmethod
     def begin(self) -> None:
         """Start the first episodes."""
-        raise NotImplementedError
 
-    def final_step(self, total_steps: int) -> int:
-        """Give the environment step at which a run of so many steps ends."""
-        return total_steps
-
-    def between_updates(self) -> bool:
-        """Whether no experience has been collected since the newest update."""
-        raise NotImplementedError
-
+    @abstractmethod
     def run_loop(self, run: Run) -> None:
         """Train until the run ends."""
-        raise NotImplementedError
 
-    def policy_action(self, obs: Tensor, deterministic: bool, generator: torch.Generator | None = None) -> Tensor:
-        """Act in raw observations ``[B, O]`` with frozen normalisers."""
-        raise NotImplementedError
+    @abstractmethod
+    def too_short(self, total_steps: int) -> str | None:
+        """Say why a run of so many steps would learn nothing; None if it would."""
 
+    @abstractmethod
+    def final_step(self, total_steps: int) -> int:
+        """Give the environment step at which a run of so many steps ends."""
+
+    @abstractmethod
+    def between_updates(self) -> bool:
+        """Whether no experience has been collected since the newest update."""
+
+    @abstractmethod
+    def deterministic_action(self, obs: Tensor) -> Tensor:
+        """Act in raw observations ``[B, O]`` with frozen normalisers: ``[B, A]``."""
+
+    @abstractmethod
     def learning_state(self) -> dict[str, Any]:
         """Give everything of the algorithm that a run consists of."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
         """Take it back; returns a sentence where that is not exact."""
-        raise NotImplementedError
 
     # Training
 
@@ -140,9 +144,12 @@ class Trainer:
         """
         if total_steps is None:
             total_steps = self.total_steps or DEFAULT_TOTAL_STEPS
-        if not isinstance(total_steps, int) or total_steps < 1:
-            raise ValueError(f"total_steps: must be a whole number from 1 on, got {total_steps!r}.")
+        total_steps = whole_number("total_steps", total_steps, at_least=1)
         folder = Path(out_dir) if out_dir is not None else self.out_dir or self.default_folder()
+        reason = self.too_short(total_steps)
+        if reason is not None:
+            print(reason)
+            return TrainingResult(folder, self.env_steps, self.updates, None, None, None)
         if self.started and self.out_dir is not None and self.out_dir.resolve() == folder.resolve():
             folder = self.out_dir
         elif holds_a_run(folder):
@@ -176,20 +183,13 @@ class Trainer:
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
         """Run deterministic episodes in environments of their own; None where `should_stop` broke it off."""
-        return self.evaluator.run(self.actor(deterministic=True), should_stop or (lambda: False))
+        return self.evaluator.run(self._evaluated_action, should_stop or (lambda: False))
 
-    def actor(
-        self, deterministic: bool, generator: torch.Generator | None = None
-    ) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-        """Make a function from raw observations to actions, both NumPy."""
-
-        def act(observations: NDArray[np.float32]) -> NDArray[np.float32]:
-            with torch.no_grad():
-                obs = torch.from_numpy(observations).to(self.device)
-                actions: NDArray[np.float32] = self.policy_action(obs, deterministic, generator).cpu().numpy()
-                return actions
-
-        return act
+    @torch.no_grad()
+    def _evaluated_action(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        obs = torch.from_numpy(observations).to(self.device)
+        actions: NDArray[np.float32] = self.deterministic_action(obs).cpu().numpy()
+        return actions
 
     def close(self) -> None:
         """Close the environments."""
@@ -297,6 +297,17 @@ class Trainer:
                     f"checkpoint: {file} was made with {name} = {checkpoint['config'][name]}, got {plain[name]}; "
                     "give the same."
                 )
+
+
+def whole_number(name: str, value: Any, at_least: int) -> int:
+    """Take a whole number, NumPy's too.
+
+    Raises:
+        ValueError: It is none, or too small.
+    """
+    if not isinstance(value, Integral) or value < at_least:
+        raise ValueError(f"{name}: must be a whole number from {at_least} on, got {value!r}.")
+    return int(value)
 
 
 def resolve_device(name: str) -> torch.device:

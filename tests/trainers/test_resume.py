@@ -77,8 +77,10 @@ def test_killed_and_resumed_ends_bit_identical(
 def test_a_signal_in_mid_rollout_saves_and_exits_and_the_run_goes_on_exactly(
     number: int, code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    total = 4096
-    case = Case("Pendulum-v1", 1, total, fields={**small_fields(), "checkpoint_interval": None})
+    total, rollout = 8192, 4096  # a rollout that lasts, so that the signal finds it under way
+    case = Case(
+        "Pendulum-v1", 1, total, fields={**small_fields(), "rollout_steps": rollout, "checkpoint_interval": None}
+    )
     worker = Worker(case, tmp_path / "run")
     assert worker.reach(500)
     worker.process.send_signal(number)
@@ -86,7 +88,7 @@ def test_a_signal_in_mid_rollout_saves_and_exits_and_the_run_goes_on_exactly(
     state = state_of(tmp_path / "run")
     # The step that was under way was finished, no checkpoint was due, and what was saved is where it stopped.
     assert 500 <= state["env_steps"] == worker.step < total
-    assert state["env_steps"] % 512 == state["collector"]["rollout"]["position"] > 0
+    assert state["env_steps"] % rollout == state["collector"]["rollout"]["position"] > 0
     trainer = PPOTrainer(case.env_id, case.seed, "cpu", None, **case.settings())
     trainer.load(tmp_path / "run")
     trainer.train(total)

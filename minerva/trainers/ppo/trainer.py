@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from minerva.callbacks import CallbackLike
 from minerva.environments import RewardNormalizer
 from minerva.environments.ids import EnvFactory
 from minerva.storage.rollout import Rollout
@@ -18,7 +15,7 @@ from minerva.trainers.gradient_step import GradientStep, compiler_available
 from minerva.trainers.loop import on_policy_loop
 from minerva.trainers.ppo.agent import Agent, make_actor, make_gradient_step, make_optimizer, update
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.trainers.run import Run, TrainingResult
+from minerva.trainers.run import Run
 from minerva.trainers.trainer import Trainer
 from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import initialisation_seed, torch_generator
@@ -31,6 +28,9 @@ COMPILED_FROM = 100_000
 
 class PPOTrainer(Trainer):
     """Trains a policy with PPO.
+
+    It trains in whole rollouts; steps beyond the last of them are left over. When a resumed run is given more steps
+    than before, its learning rate follows the line of the longer run from there on.
 
     Args:
         env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
@@ -80,25 +80,18 @@ class PPOTrainer(Trainer):
             RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None,
         )
 
-    def train(
-        self, total_steps: int | None = None, out_dir: str | Path | None = None, callbacks: CallbackLike = None
-    ) -> TrainingResult:
-        """Train until `total_steps` environment steps have been taken (whole rollouts; the rest is left over).
-
-        See `Trainer.train`. When a resumed run is given more steps than before, its learning rate follows the line of
-        the longer run from there on.
-        """
-        if isinstance(total_steps, int) and 0 < total_steps < self.config.batch_size:
-            print(
-                f"total_steps = {total_steps} is less than rollout_steps * num_envs = {self.config.batch_size}: "
-                "there is no update to make, so nothing was trained."
-            )
-            return TrainingResult(Path(out_dir or "."), self.env_steps, self.updates, None, None, None)
-        return super().train(total_steps, out_dir, callbacks)
-
     def begin(self) -> None:
         """Start the first episodes."""
         self.collector.begin()
+
+    def too_short(self, total_steps: int) -> str | None:
+        """Say why a run of so many steps has no update to make."""
+        if total_steps >= self.config.batch_size:
+            return None
+        return (
+            f"total_steps = {total_steps} is less than rollout_steps * num_envs = {self.config.batch_size}: "
+            "there is no update to make, so nothing was trained."
+        )
 
     def final_step(self, total_steps: int) -> int:
         """Give the environment step at which a run of so many steps ends: whole rollouts."""
@@ -158,9 +151,9 @@ class PPOTrainer(Trainer):
             )
         return {"charts/learning_rate": learning_rate, **result.metrics}
 
-    def policy_action(self, obs: Tensor, deterministic: bool, generator: torch.Generator | None = None) -> Tensor:
-        """Act in raw observations ``[B, O]`` with frozen normalisers."""
-        return self.agent.choose(obs, deterministic, generator)
+    def deterministic_action(self, obs: Tensor) -> Tensor:
+        """Give the mean action for raw observations ``[B, O]``: ``[B, A]``."""
+        return self.agent.get_deterministic_action(obs)
 
     def learning_state(self) -> dict[str, Any]:
         """Give networks, normalisers, optimiser, generators, environments and the partial rollout."""
