@@ -49,6 +49,7 @@ class ConsoleLogger:
         self._metrics: dict[str, float] = {}
         self._out = _Output(sys.stdout if stream is None else stream)
         self._closed = False
+        self._shown_at: int | None = None  # the step of the newest plain line
         self._live: Live | None = None
         self._console: Console | None = None
         self._started = now = clock()
@@ -98,7 +99,7 @@ class ConsoleLogger:
         if self._live is not None:
             self._live.stop()  # draws a last time
             self._live = None
-        else:
+        elif not self._shown_at == self._step >= self._total:  # else the evaluation at the end has shown it all
             self._out.line(self._line())
 
     def _show(self) -> None:
@@ -112,6 +113,7 @@ class ConsoleLogger:
             self._live.refresh()
         else:
             self._out.line(self._line())
+            self._shown_at = self._step
 
     # What is shown
 
