@@ -6,8 +6,8 @@ Each case trains twice in processes of its own: once in one go, and once killed 
 generator and resumed each time from the last checkpoint. Most moments are an environment step and up to a tenth of a
 second after it, so that they fall into rollouts, updates, evaluations and the writing of checkpoints alike; some are
 seconds after the process starts, so that they fall into the start of a run or the replay of its episodes. At the end
-the two must agree bit for bit: weights, optimiser, normalisers, generators, environments, the best checkpoint and every
-logged value but the clock's.
+the two must agree bit for bit: weights, optimiser, normalisers, generators, environments, rollout or replay, the best
+checkpoint and every logged value but the clock's.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from minerva import checkpointing
-from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva import api, checkpointing
+from minerva.storage.replay import Replay
+from minerva.trainers.trainer import Trainer, memory_folder
 
 ENVIRONMENTS = ("HalfCheetah-v5", "Ant-v5", "dm_control/cheetah/run")
 CLOCK = {"charts/SPS"}
+ALGORITHM_FIELDS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "ppo": lambda num_envs: {"rollout_steps": 2048 // num_envs},
+    "vmpo": lambda num_envs: {"rollout_steps": 2048 // num_envs},
+    # A replay that overflows, and sequences, so that everything there is gets killed.
+    "mpo": lambda num_envs: {
+        "replay_size": 4000, "batch_size": 32, "policy_layer_sizes": (32, 32), "critic_layer_sizes": (32, 32),
+        "use_retrace": True, "retrace_steps": 4, "normalize_obs": True, "update_interval": 4,
+    },
+}  # fmt: skip
+"""Settings of a run by the number of environments."""
+GENERATORS = {"action_noise", "minibatch_order", "update_noise", "replay_order"}
 TIMEOUT = 600.0
 _PROGRESS = struct.Struct("q")
 
@@ -49,10 +62,16 @@ class Case:
     total_steps: int
     seed: int = 1
     fields: dict[str, Any] = field(default_factory=dict)
-    """Settings of `PPOConfig` on top of those that follow from the rest."""
+    """Settings of the algorithm's config on top of those that follow from the rest."""
+    algo: str = "ppo"
+
+    def make_trainer(self) -> Trainer:
+        """Make the trainer of this run."""
+        config = api.config_class(self.algo).from_fields(None, self.settings())
+        return api.make_trainer(self.algo, self.env_id, self.seed, "cpu", config)
 
     def settings(self) -> dict[str, Any]:
-        """Give the fields of `PPOConfig`."""
+        """Give the fields of the config."""
         workers = {"vectorization": "subprocess", "num_workers": 2} if self.num_envs > 1 else {}
         return {"num_envs": self.num_envs, "console": False, **workers, **self.fields}
 
@@ -82,13 +101,13 @@ def work(case: Case, folder: Path, progress: Path) -> None:
     with progress.open("r+b") as file:
         shared = mmap.mmap(file.fileno(), _PROGRESS.size)
 
-    def tell(trainer: PPOTrainer) -> None:
+    def tell(trainer: Trainer) -> None:
         _PROGRESS.pack_into(shared, 0, trainer.env_steps)
 
-    trainer = PPOTrainer(case.env_id, case.seed, "cpu", None, **case.settings())
+    trainer = case.make_trainer()
     if folder.is_dir() and any(folder.glob("*.pt")):
         trainer.load(folder)
-    trainer.train(case.total_steps, folder, tell)
+    trainer.train(case.total_steps, out_dir=folder, callbacks=tell)
     trainer.close()
 
 
@@ -166,8 +185,8 @@ def run_disturbed(
 
 def saved_step(folder: Path) -> int | None:
     """Give the step of a run's last checkpoint; None where there is none yet."""
-    path = folder / "ppo_last.pt"
-    return int(checkpointing.read(path)["state"]["env_steps"]) if path.exists() else None
+    path = next(folder.glob("*_last.pt"), None)
+    return None if path is None else int(checkpointing.read(path)["state"]["env_steps"])
 
 
 # The comparison
@@ -197,28 +216,47 @@ def logged(folder: Path) -> list[list[str]]:
 
 def compare(one: Path, other: Path) -> dict[str, bool]:
     """Compare two finished runs, part by part."""
-    first, second = (checkpointing.read(folder / "ppo_last.pt")["state"] for folder in (one, other))
+    last = [next(folder.glob("*_last.pt")) for folder in (one, other)]
+    checkpoints = [checkpointing.read(path) for path in last]
+    first, second = (checkpoint["state"] for checkpoint in checkpoints)
     collectors = [state["collector"] for state in (first, second)]
-    known = {"agent", "optimizer", "action_noise", "minibatch_order", "collector", "log_position"}
+    generators = GENERATORS & first.keys()
+    known = {"agent", "optimizer", "collector", "log_position", *generators}
     parts = {
         # Observation normaliser included: it is part of the agent.
         "weights": same(first["agent"], second["agent"]),
         "optimizer": same(first["optimizer"], second["optimizer"]),
-        "reward_normalizer": same(collectors[0]["reward_normalizer"], collectors[1]["reward_normalizer"]),
-        "generators": all(same(first[name], second[name]) for name in ("action_noise", "minibatch_order")),
+        "generators": all(same(first[name], second[name]) for name in generators),
         "environments": same(collectors[0]["env"], collectors[1]["env"]),
-        "rollout": same(collectors[0]["rollout"], collectors[1]["rollout"]),
+        **{
+            name: same(collectors[0][name], collectors[1][name])
+            for name in ("reward_normalizer", "rollout")
+            if name in collectors[0]
+        },
         # The log's length in bytes is the clock's: its numbers are longer or shorter.
         "counters": first.keys() == second.keys() and all(same(first[k], second[k]) for k in first.keys() - known),
         "metrics": logged(one) == logged(other),
     }
-    best = [folder / "ppo_best.pt" for folder in (one, other)]
+    if checkpoints[0]["memory"] is not None:
+        replays = [replay_of(path, checkpoint) for path, checkpoint in zip(last, checkpoints, strict=True)]
+        parts["replay"] = same(*replays)
+    best = [path.with_name(path.name.replace("_last", "_best")) for path in last]
     if any(path.exists() for path in best):
         states = [checkpointing.read(path)["state"] if path.exists() else {} for path in best]
         for state in states:
             state.pop("log_position", None)
         parts["best"] = same(*states)
     return parts
+
+
+def replay_of(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Read the replay that a checkpoint remembers."""
+    index = checkpoint["memory"]
+    shape = (index[name] for name in ("capacity", "num_envs", "obs_dim", "action_dim", "log_probs"))
+    replay = Replay(*shape)
+    replay.load(memory_folder(path), index)
+    names = ("obs", "actions", "rewards", "flags", *["log_probs"] * index["log_probs"])
+    return {name: torch.from_numpy(getattr(replay, name)) for name in names}
 
 
 def run_case(case: Case, folder: Path, kills: list[Kill]) -> dict[str, Any]:
@@ -246,7 +284,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10, help="kills a case")
     parser.add_argument("--at-start", type=float, default=0.2, help="share of the kills at the start of a process")
     parser.add_argument("--total-steps", type=int, default=30_720, help="environment steps a run")
-    parser.add_argument("--rollout-steps", type=int, default=2048, help="steps of all environments between updates")
+    parser.add_argument("--algo", default="ppo", choices=list(ALGORITHM_FIELDS), help="the algorithm")
     parser.add_argument("--checkpoint-interval", type=int, default=997, help="steps between checkpoints")
     parser.add_argument("--compile", action="store_true", help="compile the gradient steps")
     parser.add_argument("--seed", type=int, default=1, help="of the runs and of the moments")
@@ -269,13 +307,13 @@ def main() -> None:
     for env_id in options.envs:
         for num_envs in options.num_envs:
             fields = {
-                "rollout_steps": options.rollout_steps // num_envs,
+                **ALGORITHM_FIELDS[options.algo](num_envs),
                 "checkpoint_interval": options.checkpoint_interval,
                 "compile": options.compile,
                 "eval_episodes": 2,
                 "eval_interval": options.total_steps // 5,
             }
-            case = Case(env_id, num_envs, options.total_steps, options.seed, fields)
+            case = Case(env_id, num_envs, options.total_steps, options.seed, fields, options.algo)
             folder = root / f"{env_id.replace('/', '-')}-{num_envs}"
             folder.mkdir(parents=True)
             row = run_case(case, folder, draw_kills(rng, options.kills, options.total_steps, options.at_start))

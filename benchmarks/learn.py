@@ -27,11 +27,11 @@ VERSIONS = ("python", "torch", "gymnasium", "mujoco", "dm-control")
 EVALUATION = ("return_mean", "return_std", "return_min", "return_max", "return_median", "length_mean")
 
 
-def train_one(algo: str, env_id: str, seed: int, overrides: Sequence[str], folder: Path) -> float:
+def train_one(algo: str, env_id: str, seed: int, device: str, overrides: Sequence[str], folder: Path) -> float:
     """Train one run in a process of its own; returns the seconds it took."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "minerva.cli", "train", algo, "--env", env_id, "--seed", str(seed)]
-    command += ["--device", "cpu", "--out-dir", str(folder), *overrides]
+    command += ["--device", device, "--out-dir", str(folder), *overrides]
     # One thread a process: the runs beside it use the other cores.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     log = folder.with_suffix(".log")
@@ -82,15 +82,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103, 104, 105])
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1)))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--commit", default=None, help="of the code, where git is not at hand")
     arguments, overrides = parser.parse_known_args()
-    from benchmarks.provenance import hardware
+    from benchmarks.provenance import gpu, hardware
     from minerva.checkpointing import git_commit, versions
 
     found = versions()
     provenance = {
         "commit": arguments.commit or git_commit(),
-        "hardware": f"{hardware()}, one core a run",
+        "hardware": f"{hardware()}, one core a run"
+        + (f", {gpu()} for {arguments.jobs} runs at a time" if arguments.device != "cpu" else ""),
         "versions": " ".join(f"{name}={found[name]}" for name in VERSIONS if name in found),
     }
     one_at_a_time = threading.Lock()  # runs of a task share its table
@@ -101,7 +103,7 @@ def main() -> None:
         name = env_id.replace("/", "-")
         folder = scratch / f"{name}-seed{seed}"
         try:
-            seconds = train_one(arguments.algo, env_id, seed, overrides, folder)
+            seconds = train_one(arguments.algo, env_id, seed, arguments.device, overrides, folder)
         except subprocess.CalledProcessError:
             print(f"{env_id} seed {seed} FAILED:\n{folder.with_suffix('.log').read_text()[-2000:]}", flush=True)
             return

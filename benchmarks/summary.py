@@ -1,54 +1,100 @@
-"""Makes the table of learning results in the README from the data under ``benchmarks/results``.
+"""Makes the tables of learning results in the README from the data under ``benchmarks/results``.
 
-`python -m benchmarks.summary` prints it; with `--write` it is put into README.md, between its markers.
+`python -m benchmarks.summary` prints them; with `--write` they are put into README.md, between their markers.
 """
 
 from __future__ import annotations
 
 import csv
+import statistics
 import sys
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 from minerva.report.statistics import summarise
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
-BEGIN, END = "<!-- results: made by benchmarks/summary.py -->", "<!-- /results -->"
+ALGORITHMS = {"ppo": "PPO", "mpo": "MPO", "vmpo": "V-MPO"}
+TOLERANCE = 0.01
+"""How far from a budget, as a share of it, an evaluation may lie to count as made there: updates come in batches."""
 
 
-def table(algo: str = "ppo") -> str:
-    """Make the Markdown table of one algorithm, a row a task, in the order of published.toml."""
+class Result(NamedTuple):
+    """What one seed came to."""
+
+    steps: int
+    mean_return: float
+    steps_a_second: int
+
+
+def results(folder: Path, budget: int | None) -> list[Result]:
+    """Read a task's results, a seed each: at the runs' end, or at a budget that those of them reached."""
+    file = folder / "runs.csv"
+    if not file.exists():
+        return []
+    found = []
+    for row in read(file):
+        evaluation = row
+        if budget is not None:
+            curve = read(folder / f"seed{row['seed']}.csv")
+            evaluation = min(curve, key=lambda point: abs(int(point["step"]) - budget))
+            evaluation = {**evaluation, "steps": evaluation["step"]}
+            if abs(int(evaluation["steps"]) - budget) > TOLERANCE * budget:
+                continue
+        found.append(Result(int(evaluation["steps"]), float(evaluation["return_mean"]), int(row["sps"])))
+    return found
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    """Read a table."""
+    with file.open() as handle:
+        return list(csv.DictReader(handle))
+
+
+def table(algo: str) -> str:
+    """Make the Markdown table of one algorithm, a row a task and budget, in the order of published.toml."""
     lines = [
-        "| task | steps | seeds | mean of seeds [95% interval] | each seed | published at that budget | set out for |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| task | steps | seeds | mean of seeds [95% interval] | each seed | published at that budget | set out for | "
+        "steps/s |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for env_id, published in tomllib.loads((HERE / "published.toml").read_text())[algo].items():
-        file = HERE / "results" / algo / env_id.replace("/", "-") / "runs.csv"
-        if not file.exists():
-            continue
-        with file.open() as handle:
-            rows = list(csv.DictReader(handle))
-        returns = [float(row["return_mean"]) for row in rows]
-        summary = summarise(returns)
-        steps = max(int(row["steps"]) for row in rows)
-        seeds = ", ".join(f"{value:.0f}" for value in returns)
-        mean = f"**{summary.mean:.0f}** [{summary.low:.0f}, {summary.high:.0f}]"
-        lines.append(
-            f"| {env_id} | {steps:,} | {len(rows)} | {mean} | {seeds} | {published['peers']} | {published['goal']} |"
-        )
+    for env_id, budgets in tomllib.loads((HERE / "published.toml").read_text())[algo].items():
+        for published in budgets:
+            found = results(HERE / "results" / algo / env_id.replace("/", "-"), published.get("steps"))
+            if not found:
+                continue
+            returns = [result.mean_return for result in found]
+            summary = summarise(returns)
+            interval = f" [{summary.low:.0f}, {summary.high:.0f}]" if len(found) > 1 else ""
+            pace = round(statistics.median(result.steps_a_second for result in found))
+            cells = (
+                env_id,
+                f"{max(result.steps for result in found):,}",
+                len(found),
+                f"**{summary.mean:.0f}**{interval}",
+                ", ".join(f"{value:.0f}" for value in returns),
+                published["peers"],
+                published["goal"],
+                pace,
+            )
+            lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
-def readme_with(text: str, new: str) -> str:
-    """Put a table between the markers of the README's text."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{new}\n{END}{after}"
+def readme_with(text: str) -> str:
+    """Put the tables between the markers of the README's text."""
+    for algo, name in ALGORITHMS.items():
+        begin, end = f"<!-- {name}: made by benchmarks/summary.py -->", f"<!-- /{name} -->"
+        before, rest = text.split(begin)
+        _, after = rest.split(end)
+        text = f"{before}{begin}\n{table(algo)}\n{end}{after}"
+    return text
 
 
 if __name__ == "__main__":
-    made = table()
-    print(made)
+    made = readme_with(README.read_text())
+    print("\n\n".join(table(algo) for algo in ALGORITHMS))
     if "--write" in sys.argv:
-        README.write_text(readme_with(README.read_text(), made))
+        README.write_text(made)

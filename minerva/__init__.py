@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from minerva.api import Policy, load, train
+    from minerva.trainers.mpo.trainer import MPOTrainer
     from minerva.trainers.ppo.trainer import PPOTrainer
+    from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 __version__ = "0.1.0"
 
 _WHERE = {
+    "MPOTrainer": "minerva.trainers.mpo.trainer",
     "PPOTrainer": "minerva.trainers.ppo.trainer",
     "Policy": "minerva.api",
+    "VMPOTrainer": "minerva.trainers.vmpo.trainer",
     "load": "minerva.api",
     "train": "minerva.api",
 }
 
-__all__ = ["PPOTrainer", "Policy", "__version__", "load", "train"]
+__all__ = ["MPOTrainer", "PPOTrainer", "Policy", "VMPOTrainer", "__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:

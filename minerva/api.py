@@ -46,8 +46,26 @@ def _ppo_networks(config: Any, obs_dim: int, act_dim: int) -> tuple[nn.Module, A
     return agent, agent.choose
 
 
+def _mpo_networks(config: Any, obs_dim: int, act_dim: int) -> tuple[nn.Module, Act]:
+    from minerva.trainers.mpo.agent import MPOAgent
+
+    agent = MPOAgent(obs_dim, act_dim, -1.0, 1.0, config=config)  # the true bounds come with the checkpoint
+    return agent, agent.choose
+
+
+def _vmpo_networks(config: Any, obs_dim: int, act_dim: int) -> tuple[nn.Module, Act]:
+    from minerva.trainers.vmpo.agent import VMPOAgent
+
+    agent = VMPOAgent(obs_dim, act_dim, -1.0, 1.0, config=config)  # the true bounds come with the checkpoint
+    return agent, agent.choose
+
+
 ALGORITHMS = {
     "ppo": Algorithm("minerva.trainers.ppo.config.PPOConfig", "minerva.trainers.ppo.trainer.PPOTrainer", _ppo_networks),
+    "mpo": Algorithm("minerva.trainers.mpo.config.MPOConfig", "minerva.trainers.mpo.trainer.MPOTrainer", _mpo_networks),
+    "vmpo": Algorithm(
+        "minerva.trainers.vmpo.config.VMPOConfig", "minerva.trainers.vmpo.trainer.VMPOTrainer", _vmpo_networks
+    ),
 }
 
 
@@ -139,7 +157,8 @@ def train(
     try:
         if settings.note is not None:
             trainer.notes.append(settings.note)
-        return trainer.train(total_steps if total_steps is not None else settings.total_steps, out_dir, callbacks)
+        steps = settings.total_steps if total_steps is None else total_steps
+        return trainer.train(steps, out_dir=out_dir, callbacks=callbacks)
     finally:
         trainer.close()
 

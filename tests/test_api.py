@@ -109,7 +109,7 @@ def test_train_gives_the_result_and_closes_its_environments(monkeypatch: pytest.
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(ValueError, match="algo: must be ppo, got 'sac'"):
+    with pytest.raises(ValueError, match="algo: must be ppo or mpo or vmpo, got 'sac'"):
         minerva.train("sac", "Pendulum-v1")
     with pytest.raises(ValueError, match=r"gama: not a setting of PPOConfig. Did you mean gamma"):
         minerva.train("ppo", "Pendulum-v1", gama=1)
@@ -255,5 +255,5 @@ def test_loading_what_is_not_there(tmp_path: Path) -> None:
 def test_a_policy_of_an_algorithm_that_is_not_known_here(pendulum: Path, tmp_path: Path) -> None:
     checkpoint = checkpointing.read(pendulum / "ppo_last.pt")
     checkpointing.write(tmp_path / "x_last.pt", {**checkpoint, "algorithm": "x"})
-    with pytest.raises(ValueError, match="algo: must be ppo, got 'x'"):
+    with pytest.raises(ValueError, match="algo: must be ppo or mpo or vmpo, got 'x'"):
         minerva.load(tmp_path)

@@ -125,8 +125,8 @@ def test_settings(refuse: Refuse, words: str, parts: list[str]) -> None:
     ("words", "parts"),
     [
         ("trian ppo", ["'trian'", "Did you mean train?"]),
-        ("train sac --env Pendulum-v1", ["algo: must be ppo, got 'sac'"]),
-        ("train --env Pendulum-v1", ["name an algorithm (ppo)"]),
+        ("train sac --env Pendulum-v1", ["algo: must be ppo or mpo or vmpo, got 'sac'"]),
+        ("train --env Pendulum-v1", ["name an algorithm (ppo, mpo, vmpo)"]),
         ("evaluate", ["RUN"]),
         ("evaluate nowhere", ["nowhere"]),
         ("plot", ["at least one run"]),
@@ -179,9 +179,15 @@ def test_resume_takes_its_settings_from_the_run(refuse: Refuse, run: Path) -> No
 
 @pytest.mark.parametrize("how", [["train", "--resume"], ["train", "ppo", "--resume"], [*PENDULUM, "--init-from"]])
 def test_checkpoint_of_another_algorithm(refuse: Refuse, run: Path, how: list[str]) -> None:
-    rewrite(run, algorithm="mpo")
+    rewrite(run, algorithm="sac")
     message = refuse(*how, "run")
-    assert "mpo" in message and "ppo" in message and "ppo_last.pt" in message
+    assert "sac" in message and "ppo" in message and "ppo_last.pt" in message
+
+
+def test_checkpoint_of_an_algorithm_that_is_here_too(refuse: Refuse, run: Path) -> None:
+    rewrite(run, algorithm="mpo")
+    message = refuse(*PENDULUM, "--init-from", "run")
+    assert "ppo_last.pt is one of mpo, not of ppo; use `minerva train mpo`" in message
 
 
 def test_checkpoint_of_another_environment(refuse: Refuse, run: Path) -> None:

@@ -243,7 +243,7 @@ def test_plot_writes_a_picture_and_says_where(run: Path, capsys: pytest.CaptureF
 
 def test_presets_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
     text = answer(capsys, "presets", "ppo")
-    assert answer(capsys, "presets") == text
+    assert text in answer(capsys, "presets")
     for name, fields in presets.load_presets("ppo").items():
         (line,) = (line for line in text.splitlines() if line.split()[:1] == [name])
         assert f"{fields['total_steps']:,} steps" in line

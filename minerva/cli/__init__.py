@@ -165,7 +165,7 @@ def _resume(algo: str | None, options: ResumeOptions) -> int:
 def _run(trainer: Trainer, total_steps: int, folder: Path) -> int:
     last, taken = folder / f"{trainer.algorithm}_last.pt", trainer.env_steps
     try:
-        result = trainer.train(total_steps, folder)
+        result = trainer.train(total_steps, out_dir=folder)
     except BaseException as error:
         begun = trainer.env_steps > taken or not isinstance(error, ValueError)  # else a mistake, and nothing was begun
         if begun and last.exists():

@@ -49,6 +49,7 @@ def make(
     vectorization: Vectorization = "sync",
     num_workers: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    allow_non_finite: bool = False,
 ) -> BatchedEnvironment:
     """Make a batched environment.
 
@@ -59,8 +60,9 @@ def make(
         vectorization: ``"sync"`` for this process, ``"subprocess"`` for worker processes.
         num_workers: Worker processes; None for one a core.
         env_kwargs: Passed to the environment's constructor.
+        allow_non_finite: Hand on what is not a finite number, in place of failing over it.
     """
     from minerva.environments.gymnasium_backend import GymnasiumBatch
 
     factory = resolve(env, env_kwargs)
-    return GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers)
+    return GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers, allow_non_finite)

@@ -30,6 +30,7 @@ class GymnasiumBatch:
         seed: Environment i draws its episodes' seeds from a generator seeded with ``seed + i``.
         vectorization: ``"sync"`` (this process) or ``"subprocess"`` (worker processes).
         num_workers: Worker processes; None for one a core.
+        allow_non_finite: Hand on what is not a finite number, in place of failing over it.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class GymnasiumBatch:
         seed: int,
         vectorization: Vectorization = "sync",
         num_workers: int | None = None,
+        allow_non_finite: bool = False,
     ) -> None:
+        self._allow_non_finite = allow_non_finite
         self.num_envs = n = len(factories)
         self._group: Group = (
             LocalGroup(factories) if vectorization == "sync" else SubprocessGroup(factories, num_workers)
@@ -80,7 +83,8 @@ class GymnasiumBatch:
         outcome = self._group.apply(actions, orders)
         observations, rewards = outcome.observations.copy(), outcome.rewards.copy()
         terminated, truncated = outcome.terminated.copy(), outcome.truncated.copy()
-        check_finite(observations, rewards)
+        if not self._allow_non_finite:
+            check_finite(observations, rewards)
         self._failed = False
         self._remember(actions, restarting)
         self._ended = terminated | truncated
@@ -131,7 +135,7 @@ class GymnasiumBatch:
         reached = self._group.replay(seeds, actions)
         self._observations = state["observations"].numpy().copy()
         running = ~self._ended
-        if not np.array_equal(reached[running], self._observations[running]):
+        if not np.array_equal(reached[running], self._observations[running], equal_nan=True):
             return (
                 "an environment did not come back to the state it was saved in: it is not deterministic given its seed "
                 "and actions, so this run goes on but is not bit for bit what it would have been"

@@ -16,10 +16,24 @@ if TYPE_CHECKING:
 
 _BAR_SECONDS = 0.25  # drawing takes about a millisecond: well under a percent of the run's time
 _RATE_SECONDS = 120.0  # the time left is foretold from the pace of the last two minutes
+# Metrics that tell whether the optimisation is well: label, the same without Greek, and the metrics that it shows, as
+# far as a run has them. The most telling first, since a narrow terminal cuts the line.
+_HEALTH = (
+    ("η", "eta", ("eta", "vmpo/temperature_raw")),
+    ("α", "alpha", ("alpha_mean", "alpha_std", "vmpo/alpha_mu", "vmpo/alpha_sigma")),
+    ("KL/ε", "KL/eps", ("health/kl_mean_ratio", "health/kl_std_ratio")),
+    ("ESS", "ESS", ("health/ess",)),
+    ("selected", "selected", ("vmpo/selected_frac",)),
+    ("at floor", "at floor", ("health/dual_saturation",)),
+    ("skipped", "skipped", ("health/skipped",)),
+)
 
 
 class ConsoleLogger:
     """Shows how far a run has come, how fast it goes, how long it will take and how well it did last.
+
+    Of MPO and V-MPO it also shows the health of the optimisation: multipliers, KL divergences over their bounds (of the
+    mean / of the standard deviation), effective sample size, and what went wrong.
 
     On a terminal that is a bar in place. Elsewhere it is plain lines: one every few seconds, one at each evaluation and
     one at the end. A reader that goes away (a closed pipe, a lost terminal) silences the console and not the run.
@@ -123,6 +137,7 @@ class ConsoleLogger:
             f"{self._steps()} steps",
             f"{self._fraction():6.1%}",
             *self._facts(),
+            *self._health(),
         ]
         return "  ".join(parts)
 
@@ -148,6 +163,15 @@ class ConsoleLogger:
             facts.append(text)
         if "train/episode_return" in self._metrics:
             facts.append(f"training {_number(self._metrics['train/episode_return'])}")
+        return facts
+
+    def _health(self) -> list[str]:
+        """Give the values that tell whether the optimisation is well, as far as they are known."""
+        facts = []
+        for label, plain, metrics in _HEALTH:
+            values = [_short(self._metrics[name]) for name in metrics if name in self._metrics]
+            if values:
+                facts.append(f"{self._out.if_encodable(label, plain)} {' / '.join(values)}")
         return facts
 
     def _steps(self) -> str:
@@ -198,9 +222,9 @@ class ConsoleLogger:
         bar = ProgressBar(total=max(self._total, 1), completed=self._step if self._total > 0 else 1)
         cells: list[RenderableType] = [Text(self._title, style="bold")] if self._title else []
         line.add_row(*cells, bar, Text(f"{self._fraction():.0%}  {self._steps()}"))
-        # One line whatever the terminal's width: a second would leave traces when the window is made narrower.
-        facts = Text(f" {self._out.dot} ".join(self._facts()), no_wrap=True, overflow="ellipsis")
-        return Group(line, facts)
+        # No line is wrapped, whatever the terminal's width: it would leave traces when the window is made narrower.
+        rows = [f" {self._out.dot} ".join(facts) for facts in (self._facts(), self._health()) if facts]
+        return Group(line, *(Text(row, no_wrap=True, overflow="ellipsis") for row in rows))
 
 
 class _Output:
@@ -209,8 +233,8 @@ class _Output:
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream  # None: a process without standard output
         self.encoding: str = getattr(stream, "encoding", None) or "utf-8"
-        self.plus_minus = self._if_encodable("±", "+/-")
-        self.dot = self._if_encodable("·", "|")
+        self.plus_minus = self.if_encodable("±", "+/-")
+        self.dot = self.if_encodable("·", "|")
 
     def line(self, text: str) -> None:
         """Write a line and hand it on at once."""
@@ -272,7 +296,8 @@ class _Output:
             except (OSError, ValueError):
                 pass
 
-    def _if_encodable(self, text: str, otherwise: str) -> str:
+    def if_encodable(self, text: str, otherwise: str) -> str:
+        """Give the text, or another where the stream has no characters for it."""
         try:
             text.encode(self.encoding)
         except (UnicodeEncodeError, LookupError):
@@ -283,6 +308,11 @@ class _Output:
 def _number(value: float) -> str:
     """Give a return with as many decimals as one can read at a glance."""
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def _short(value: float) -> str:
+    """Give a value of any size with three digits, and whole numbers as they are."""
+    return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _duration(seconds: float) -> str:

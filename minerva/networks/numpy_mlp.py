@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+Array = NDArray[np.float32]
+
 
 class NumpyMLP:
-    """Runs a `nn.Sequential` of Linear and Tanh layers on views of its own weights.
+    """Runs a `nn.Sequential` of Linear, LayerNorm, Tanh and ELU layers on views of its own weights.
 
     The views share the module's memory, so they see what an optimiser or `load_state_dict` writes into it; the module
     must stay on the CPU. Results agree with the module's to float32 rounding.
@@ -20,21 +22,55 @@ class NumpyMLP:
     """
 
     def __init__(self, network: nn.Sequential) -> None:
-        self._layers: list[tuple[NDArray[Any], NDArray[Any]] | None] = []  # weights and bias, or None for tanh
-        for module in network:
-            if isinstance(module, nn.Linear):
-                self._layers.append((module.weight.detach().numpy().T, module.bias.detach().numpy()))
-            elif isinstance(module, nn.Tanh):
-                self._layers.append(None)
-            else:
-                raise ValueError(f"network: must consist of Linear and Tanh layers, got {type(module).__name__}.")
+        self._layers = [_layer(module) for module in network]
 
-    def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def __call__(self, x: Array) -> Array:
         """Map ``[B, in]`` to ``[B, out]``."""
         for layer in self._layers:
-            if layer is None:
-                x = np.tanh(x)
-            else:
-                x = x @ layer[0]
-                x += layer[1]
+            x = layer(x)
         return x
+
+
+def _layer(module: nn.Module) -> Callable[[Array], Array]:
+    if isinstance(module, nn.Linear):
+        return _linear(module)
+    if isinstance(module, nn.LayerNorm):
+        return _layer_norm(module)
+    if isinstance(module, nn.Tanh):
+        return np.tanh
+    if isinstance(module, nn.ELU) and module.alpha == 1:
+        return _elu
+    raise ValueError(f"network: must consist of Linear, LayerNorm, Tanh and ELU layers, got {type(module).__name__}.")
+
+
+def _linear(module: nn.Linear) -> Callable[[Array], Array]:
+    weight, bias = module.weight.detach().numpy().T, module.bias.detach().numpy()
+
+    def linear(x: Array) -> Array:
+        y: Array = x @ weight
+        y += bias
+        return y
+
+    return linear
+
+
+def _layer_norm(module: nn.LayerNorm) -> Callable[[Array], Array]:
+    weight, bias, eps = module.weight.detach().numpy(), module.bias.detach().numpy(), np.float32(module.eps)
+    share = np.float32(1 / module.normalized_shape[0])
+
+    def layer_norm(x: Array) -> Array:
+        y: Array = x - x.sum(-1, keepdims=True) * share
+        variance = np.einsum("bi,bi->b", y, y)[:, None] * share
+        y *= 1 / np.sqrt(variance + eps)
+        y *= weight
+        y += bias
+        return y
+
+    return layer_norm
+
+
+def _elu(x: Array) -> Array:
+    below = np.minimum(x, 0)
+    np.exp(below, out=below)  # several times as fast as expm1, and as exact where 1 is taken off a float32
+    below -= 1
+    return np.maximum(x, below)

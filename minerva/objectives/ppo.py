@@ -9,16 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
-def weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
-    """Mean over the samples that count (0 where none does).
-
-    Args:
-        x: ``[B]``.
-        weights: w, ``[B]``, 0 or 1.
-    """
-    # LaTeX: \mathbb{E}[x] = \frac{\sum_b w_b x_b}{\sum_b w_b}
-    return (weights * x).sum() / weights.sum().clamp(min=1)
+from minerva.objectives.weighted import weighted_mean
 
 
 def normalize_advantages(advantages: Tensor, weights: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from minerva.objectives.weighted import weighted_variance
+
 
 class Advantages(NamedTuple):
     """Advantages and the returns that a critic is fitted to, each ``[T, N]``."""
@@ -118,12 +120,7 @@ def explained_variance(returns: Tensor, values: Tensor, weights: Tensor) -> Tens
     Returns:
         A scalar; NaN where the returns do not vary.
     """
-    variance = _weighted_variance(returns, weights)
+    variance = weighted_variance(returns, weights)
     # LaTeX: 1 - \frac{\mathrm{Var}[R - V]}{\mathrm{Var}[R]}
-    explained = 1 - _weighted_variance(returns - values, weights) / variance
+    explained = 1 - weighted_variance(returns - values, weights) / variance
     return torch.where(variance == 0, torch.full_like(variance, torch.nan), explained)
-
-
-def _weighted_variance(x: Tensor, weights: Tensor) -> Tensor:
-    mean = (weights * x).sum() / weights.sum()
-    return (weights * (x - mean) ** 2).sum() / weights.sum()

@@ -1,7 +1,7 @@
 """Presets: settings that are known to work, by environment id; one TOML file an algorithm.
 
 A preset holds fields of the algorithm's config and `total_steps`, the length of the run it is meant for. Constructors
-never apply presets; `minerva.train` and the command line do.
+never apply presets; `minerva.train` and the command line do. A table called ``common`` holds what all of a file share.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ def load_presets(algo: str) -> dict[str, dict[str, Any]]:
     if algo not in known:
         raise ValueError(f"algo: there are no presets for {algo!r}; there are some for {', '.join(known)}.")
     tables: dict[str, dict[str, Any]] = tomllib.loads((_FOLDER / f"{algo}.toml").read_text(encoding="utf-8"))
+    common = tables.pop("common", {})
+    whole = {name: {**common, **table} for name, table in tables.items()}
     return {
         name: {field: tuple(value) if isinstance(value, list) else value for field, value in table.items()}
-        for name, table in tables.items()
+        for name, table in whole.items()
     }
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from minerva.environments import BatchedEnvironment, RewardNormalizer, Step
+from minerva.storage.replay import Replay
 from minerva.storage.rollout import Rollout
 from minerva.utils.running_norm import RunningNorm
 
@@ -82,3 +83,72 @@ class Collector:
         if self._reward_normalizer is not None:
             self._reward_normalizer.load_state_dict(state["reward_normalizer"])
         return self.env.load_state_dict(state["env"])
+
+
+class ReplayCollector:
+    """Fills a replay with raw observations, one step of all environments at a time.
+
+    Args:
+        env: Where.
+        replay: What is filled.
+        act: From raw observations ``[N, O]`` to raw actions ``[N, A]`` and their log-probabilities ``[N]``.
+        obs_normalizer: Takes in every observation once.
+
+    Attributes:
+        transitions: Usable transitions collected so far, those that the replay has let go of included.
+    """
+
+    def __init__(
+        self,
+        env: BatchedEnvironment,
+        replay: Replay,
+        act: Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]],
+        obs_normalizer: RunningNorm | None,
+    ) -> None:
+        self.env = env
+        self.replay = replay
+        self.transitions = 0
+        self._act = act
+        self._obs_normalizer = obs_normalizer
+
+    def begin(self) -> None:
+        """Start the first episodes of a run."""
+        self.replay.begin(self._see(self.env.reset()))
+
+    def step(self) -> Step:
+        """Step all environments once. Where one of them fails, nothing is stored."""
+        actions, log_probs = self._act(self.replay.current_obs)
+        step = self.env.step(actions)
+        self.transitions += self.replay.add(
+            actions,
+            self._see(step.observations),
+            step.rewards,
+            step.terminated,
+            step.truncated,
+            step.restarting,
+            None if self.replay.log_probs is None else log_probs,
+        )
+        return step
+
+    def _see(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._obs_normalizer is not None:
+            self._obs_normalizer.update(observations[np.isfinite(observations).all(axis=1)])
+        return observations
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give environments, counter and current observations (the replay is saved apart, as is the normaliser)."""
+        return {
+            "env": self.env.state_dict(),
+            "transitions": self.transitions,
+            "current_obs": torch.from_numpy(self.replay.current_obs.copy()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> str | None:
+        """Go on from a saved state; returns a sentence where the environments could not do so exactly."""
+        self.transitions = state["transitions"]
+        self._current_obs = state["current_obs"].numpy()
+        return self.env.load_state_dict(state["env"])
+
+    def begin_anew(self) -> None:
+        """Go on from the state that was loaded, with a replay that was not saved."""
+        self.replay.begin(self._current_obs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -98,7 +99,7 @@ class CompiledStep:
     ) -> None:
         self._parameters = list(module.parameters())
         self._optimizer = optimizer
-        self._step = torch.compile(_adam_step(module, optimizer, loss, max_grad_norm), fullgraph=True)
+        self._step = compiled(_adam_step(module, optimizer, loss, max_grad_norm))
 
     def begin(self) -> None:
         """Gather parameters and moments."""
@@ -183,6 +184,18 @@ def _adam_step(
         return applied, losses
 
     return step
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function of tensors of static shapes as a whole."""
+
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    # Under a code object of its own. The compiler keeps what it made by code object, and gives up at the eighth: many
+    # runs in one process, each with other settings, would come to that.
+    own = FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
+    return torch.compile(own, fullgraph=True, dynamic=False)
 
 
 def compiler_available() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from minerva.environments import Step
-from minerva.trainers.collector import Collector
+from minerva.trainers.collector import Collector, ReplayCollector
 from minerva.trainers.run import Run
 
 
@@ -40,3 +40,42 @@ def on_policy_loop(trainer: OnPolicy, run: Run, total_updates: int) -> None:
             rollout.carry_over()
             trainer.updates += 1
         run.update_done(metrics)
+
+
+class OffPolicy(Protocol):
+    """What the off-policy loop drives."""
+
+    collector: ReplayCollector
+    env_steps: int
+    updates: int
+    last_step: Step | None
+
+    def updates_due(self) -> int:
+        """Give how many updates are to be made now."""
+        ...
+
+    def update(self, count: int, run: Run) -> dict[str, float]:
+        """Make so many updates and return what is to be logged, if anything is."""
+        ...
+
+
+def off_policy_loop(trainer: OffPolicy, run: Run, total_steps: int) -> None:
+    """Make the updates that are due, take a step, repeat; may be left and entered again at any step.
+
+    Updates come first: a run that was left after a step makes those of that step when it goes on.
+    """
+    run.callbacks.on_rollout_start(trainer)
+    while not run.stopping():
+        count = trainer.updates_due()
+        if count > 0:
+            run.callbacks.on_rollout_end(trainer)
+            with run.updating():
+                metrics = trainer.update(count, run)
+                trainer.updates += count
+            run.update_done(metrics)
+            run.callbacks.on_rollout_start(trainer)
+        if trainer.env_steps >= total_steps or run.stopping():
+            break
+        trainer.last_step = step = trainer.collector.step()
+        trainer.env_steps += len(step.rewards)
+        run.step_done(step)

@@ -173,10 +173,11 @@ class Run:
         self._between_steps = True
 
     def update_done(self, metrics: Mapping[str, float]) -> None:
-        """Do what belongs after each update."""
+        """Do what belongs after each update; where there are no metrics, nothing is logged."""
         trainer = self.trainer
-        elapsed = max(time.perf_counter() - self._clock, 1e-9)
-        self.log({**metrics, "charts/SPS": (trainer.env_steps - self._start_steps) / elapsed})
+        if metrics:
+            elapsed = max(time.perf_counter() - self._clock, 1e-9)
+            self.log({**metrics, "charts/SPS": (trainer.env_steps - self._start_steps) / elapsed})
         if self._evaluation_due():
             self.evaluate()
 
@@ -224,7 +225,8 @@ class Run:
         self._next_checkpoint = self._following(self.trainer.config.checkpoint_interval)
 
     def _save(self, which: str) -> None:
-        self.trainer.save(self.out_dir / f"{self.trainer.algorithm}_{which}.pt")
+        path = self.out_dir / f"{self.trainer.algorithm}_{which}.pt"
+        self.trainer.save(path, memory=which == "last")
 
     def _following(self, interval: int | None) -> int | None:
         return None if interval is None else (self.trainer.env_steps // interval + 1) * interval

@@ -22,6 +22,7 @@ from minerva.checkpointing import CheckpointError
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import space_to_plain
 from minerva.evaluation import Evaluation, Evaluator
+from minerva.storage.replay import Replay
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.run import Run, TrainingResult
 
@@ -44,8 +45,12 @@ class Trainer(ABC):
     """Settings that a saved policy is shaped by: one made with others cannot be taken over."""
     resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs",)
     """Settings that the rest of a saved run is shaped by: it cannot go on with others."""
+    drops_non_finite: ClassVar[bool] = False
+    """Whether a step that is not finite is left out of what is learned from; else the run ends there."""
     config: RunConfig
     agent: nn.Module
+    memory: Replay | None = None
+    """What is too large to be written whole into each checkpoint; it is saved beside it."""
 
     def __init__(self, env_id: str | EnvFactory, seed: int, device: str, config: RunConfig) -> None:
         self.env_name = environments.display_name(env_id)
@@ -66,7 +71,13 @@ class Trainer(ABC):
         self.notes: list[str] = []  # said at the start of the next run
         self._factory = environments.resolve(env_id, config.env_kwargs)
         self.env = environments.make(
-            env_id, config.num_envs, self.seed, config.vectorization, config.num_workers, config.env_kwargs
+            env_id,
+            config.num_envs,
+            self.seed,
+            config.vectorization,
+            config.num_workers,
+            config.env_kwargs,
+            self.drops_non_finite,
         )
         self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
         self.evaluator = self._make_evaluator()
@@ -77,7 +88,8 @@ class Trainer(ABC):
             raise
 
     def _make_evaluator(self) -> Evaluator:
-        return Evaluator(self._factory, self.config.eval_episodes, self.seed, self.config.eval_max_steps)
+        config = self.config
+        return Evaluator(self._factory, config.eval_episodes, self.seed, config.eval_max_steps, self.drops_non_finite)
 
     def _check_action_space(self) -> int:
         """Give A.
@@ -126,6 +138,10 @@ class Trainer(ABC):
     @abstractmethod
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
         """Take it back; returns a sentence where that is not exact."""
+
+    def remember_anew(self) -> str:
+        """Go on from a checkpoint that was saved without `memory`; returns a sentence about it."""
+        raise NotImplementedError
 
     # Training
 
@@ -224,11 +240,20 @@ class Trainer(ABC):
         self.log_position = state["log_position"]
         return self.load_learning_state(state)
 
-    def save(self, path: str | Path) -> None:
-        """Write a checkpoint from which training goes on exactly."""
+    def save(self, path: str | Path, memory: bool = True) -> None:
+        """Write a checkpoint from which training goes on exactly.
+
+        Args:
+            path: The file. A replay is written into a folder beside it, ``<name>.memory``: only what is new in it.
+            memory: Whether the replay is saved too. Without it a run that goes on from here has to collect anew.
+        """
+        path = Path(path)
+        folder = memory_folder(path)
+        index = self.memory.save(folder) if memory and self.memory is not None else None
         checkpointing.write(
-            Path(path),
+            path,
             {
+                "memory": index,
                 "algorithm": self.algorithm,
                 "env_id": self.env_name,
                 "seed": self.seed,
@@ -240,6 +265,8 @@ class Trainer(ABC):
                 "state": self.state_dict(),
             },
         )
+        if index is not None and self.memory is not None:
+            self.memory.clean(folder, index)  # not before: until here, the files were those of the old checkpoint
 
     def load(self, path: str | Path) -> None:
         """Go on from a checkpoint, or from the newest one in a run's folder.
@@ -255,12 +282,18 @@ class Trainer(ABC):
             self.seed = checkpoint["seed"]
             self.evaluator.close()
             self.evaluator = self._make_evaluator()
+        index = checkpoint.get("memory")
+        if self.memory is not None and index is not None:
+            try:
+                self.memory.load(memory_folder(file), index)
+            except ValueError as error:
+                raise CheckpointError(f"checkpoint: {file} cannot be gone on from: {error}") from error
         note = self.load_state_dict(checkpoint["state"])
+        forgotten = self.remember_anew() if self.memory is not None and index is None else None
         self.out_dir = file.parent
         self.total_steps = checkpoint["total_steps"]
         self.notes.append(f"Going on from {file.name} at step {self.env_steps:,}.")
-        if note is not None:
-            self.notes.append(f"Note: {note}.")
+        self.notes.extend(f"Note: {text}." for text in (note, forgotten) if text is not None)
 
     def init_from(self, path: str | Path) -> None:
         """Start a new run with the policy (networks and observation normaliser) of another one.
@@ -324,6 +357,11 @@ def resolve_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device: {name!r} is not to be had here; use auto or cpu.") from error
     return device
+
+
+def memory_folder(checkpoint: Path) -> Path:
+    """Name the folder beside a checkpoint that holds what is too large for it."""
+    return checkpoint.with_suffix(".memory")
 
 
 def holds_a_run(folder: Path) -> bool:

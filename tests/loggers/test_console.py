@@ -108,6 +108,43 @@ def test_characters_that_the_stream_lacks_are_replaced() -> None:
     assert b"1.00 +/- 2.00" in raw.getvalue()
 
 
+MPO = {
+    "eta": 0.8412, "alpha_mean": 9.987, "alpha_std": 1000.4, "health/kl_mean_ratio": 0.93,
+    "health/kl_std_ratio": 0.00512, "health/ess": 14.26, "health/dual_saturation": 0.0, "health/skipped": 0.0,
+    "loss/q": 3.0,
+}  # fmt: skip
+VMPO = {
+    "vmpo/temperature_raw": 1e-7, "vmpo/alpha_mu": 1.0, "vmpo/alpha_sigma": 2.5, "health/kl_mean_ratio": 12.0,
+    "health/kl_std_ratio": 1.0, "health/ess": 812.4, "vmpo/selected_frac": 0.5, "health/dual_saturation": 1 / 3,
+    "health/skipped": 1234.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metrics", "shown"),
+    [
+        (MPO, "η 0.841 α 9.99 / 1,000 KL/ε 0.93 / 0.00512 ESS 14.3 at floor 0 skipped 0"),
+        (VMPO, "η 1e-07 α 1 / 2.5 KL/ε 12 / 1 ESS 812 selected 0.5 at floor 0.333 skipped 1,234"),
+        ({"eta": float("inf"), "alpha_mean": float("nan"), "alpha_std": -1e9}, "η inf α nan / -1e+09"),
+        ({"loss/policy": 1.0}, ""),
+    ],
+    ids=["mpo", "vmpo", "odd", "ppo"],
+)
+def test_the_health_of_the_optimisation(metrics: dict[str, float], shown: str) -> None:
+    stream, clock = io.StringIO(), Clock()
+    console = ConsoleLogger(100, stream=stream, clock=clock)
+    console.log({**metrics, "charts/SPS": 10.0, "train/episode_return": 3.0}, 50)
+    console.close()
+    assert lines(stream) == [f" 50 / 100 steps 50.0% 10 steps/s stopped after 0:00 training 3.00 {shown}".rstrip()]
+
+
+def test_health_without_greek() -> None:
+    raw = io.BytesIO()
+    console = ConsoleLogger(100, stream=io.TextIOWrapper(raw, encoding="ascii"), clock=Clock())
+    console.log({**MPO, "eval/return_mean": 1.0}, 0)
+    assert b"eta 0.841  alpha 9.99 / 1,000  KL/eps 0.93 / 0.00512  ESS 14.3" in raw.getvalue()
+
+
 @pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "full"), ValueError("I/O operation on closed file")])
 @pytest.mark.parametrize("where", ["write", "flush"])
 def test_a_reader_that_went_away_is_no_error(error: Exception, where: str) -> None:
@@ -176,15 +213,15 @@ print("afterwards")
 """
 
 
-def run_in_terminal(columns: int, term: str = "xterm-256color") -> str:
-    """Run the script above in a pseudo-terminal and give everything it wrote there."""
+def run_in_terminal(columns: int, term: str = "xterm-256color", script: str = RUN) -> str:
+    """Run a script, the one above by default, in a pseudo-terminal and give everything it wrote there."""
     main, worker = pty.openpty()
     fcntl.ioctl(worker, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {
         name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
     }
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", RUN],
+        [sys.executable, "-W", "error", "-c", script],
         stdin=worker,
         stdout=worker,
         stderr=worker,
@@ -252,6 +289,17 @@ def test_a_live_bar_in_a_terminal(columns: int) -> None:
         assert re.fullmatch(r"4,321 steps/s · done in 0:0\d · evaluation 123\.5 ± 7\.50 · training 99\.00", seen[3])
     assert text.count("\x1b[?25h") == text.count("\x1b[?25l") == 1  # the cursor is given back
     assert len(re.findall(r"\d+%", text)) >= 4  # it was drawn while the run went on
+
+
+@pytest.mark.parametrize("columns", [100, 40])
+def test_a_line_for_health_below_the_bar(columns: int) -> None:
+    # It comes once there is something to show, while the bar is being drawn already.
+    script = RUN.replace("console.progress(1000)", f"console.log({MPO}, 700); console.flush(); console.progress(1000)")
+    seen = [line for line in screen(run_in_terminal(columns, script=script), columns) if line]
+    assert len(seen) == 6, seen
+    health = "η 0.841 · α 9.99 / 1,000 · KL/ε 0.93 / 0.00512 · ESS 14.3 · at floor 0 · skipped 0"
+    assert seen[4] == (health if columns == 100 else health[: columns - 1] + "…")
+    assert seen[3].startswith("4,321 steps/s · done in ") and seen[-1] == "afterwards"
 
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:

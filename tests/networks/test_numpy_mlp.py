@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from minerva.networks.layer_norm_mlp import LayerNormMLP
 from minerva.networks.mlp import tanh_mlp
 from minerva.networks.numpy_mlp import NumpyMLP
 
@@ -17,6 +18,21 @@ def test_equals_the_module(rows: int, layers: tuple[int, ...]) -> None:
     x = torch.randn(rows, 17)
     with torch.no_grad():
         np.testing.assert_allclose(NumpyMLP(network)(x.numpy()), network(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 64])
+@pytest.mark.parametrize("layers", [(64, 64), (32,), (256, 128, 64)])
+def test_equals_a_network_with_layer_norm_and_elu(rows: int, layers: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    network = LayerNormMLP(17, layers, activate_final=True)
+    with torch.no_grad():
+        for parameter in network.parameters():  # the norm's own scale and shift must matter
+            parameter.add_(torch.randn(parameter.shape), alpha=0.1)
+        x = 3 * torch.randn(rows, 17) + 1
+        kept = x.clone()
+        found = NumpyMLP(network)(x.numpy())
+        assert found.dtype == np.float32 and torch.equal(x, kept)
+        np.testing.assert_allclose(found, network(x).numpy(), rtol=1e-5, atol=5e-6)
 
 
 def test_sees_what_is_written_into_the_module_later_and_leaves_its_input_alone() -> None:
@@ -35,5 +51,7 @@ def test_sees_what_is_written_into_the_module_later_and_leaves_its_input_alone()
 
 
 def test_refuses_other_layers() -> None:
-    with pytest.raises(ValueError, match="Linear and Tanh layers, got ReLU"):
+    with pytest.raises(ValueError, match="Linear, LayerNorm, Tanh and ELU layers, got ReLU"):
         NumpyMLP(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    with pytest.raises(ValueError, match="got ELU"):
+        NumpyMLP(nn.Sequential(nn.Linear(2, 2), nn.ELU(alpha=0.5)))

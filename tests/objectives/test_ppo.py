@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from minerva.objectives import ppo
+from minerva.objectives.weighted import weighted_mean
 from tests.objectives import oracle_ppo as oracle
 
 EPS = 0.2
@@ -18,15 +19,6 @@ def t64(*values: float) -> torch.Tensor:
 
 def gradient(loss: torch.Tensor, *inputs: torch.Tensor) -> list[list[float]]:
     return [g.tolist() for g in torch.autograd.grad(loss.sum(), inputs)]
-
-
-def test_weighted_mean_by_hand() -> None:
-    assert ppo.weighted_mean(t64(1, 2, 30), t64(1, 1, 0)).item() == 1.5
-    assert ppo.weighted_mean(t64(1, 2, 3), t64(1, 1, 1)).item() == 2.0
-    assert ppo.weighted_mean(t64(1, 2), t64(0, 1)).item() == 2.0
-    assert ppo.weighted_mean(t64(1, 2), t64(0, 0)).item() == 0.0
-    x = t64(1, 2, 30).requires_grad_()
-    assert gradient(ppo.weighted_mean(x, t64(1, 1, 0)), x) == [[0.5, 0.5, 0.0]]
 
 
 def test_normalize_advantages_by_hand() -> None:
@@ -165,10 +157,10 @@ def test_all_of_it_against_the_oracle(seed: int, clip_vloss: bool, norm_adv: boo
     def near(x: float) -> object:
         return pytest.approx(x, rel=1e-12, abs=1e-14)
 
-    assert ppo.weighted_mean(ppo.clipped_policy_loss(log_ratio, a, EPS), w).item() == near(expected.policy)
-    assert ppo.weighted_mean(value_losses, w).item() == near(expected.value)
-    assert ppo.weighted_mean(ppo.kl_estimate(log_ratio), w).item() == near(expected.approx_kl)
-    assert ppo.weighted_mean(ppo.is_clipped(log_ratio, EPS), w).item() == near(expected.clipfrac)
+    assert weighted_mean(ppo.clipped_policy_loss(log_ratio, a, EPS), w).item() == near(expected.policy)
+    assert weighted_mean(value_losses, w).item() == near(expected.value)
+    assert weighted_mean(ppo.kl_estimate(log_ratio), w).item() == near(expected.approx_kl)
+    assert weighted_mean(ppo.is_clipped(log_ratio, EPS), w).item() == near(expected.clipfrac)
 
 
 @pytest.mark.parametrize("name", ["policy", "value", "clipped value", "kl", "normalize", "mean"])
@@ -182,6 +174,6 @@ def test_gradients_against_finite_differences(name: str) -> None:
         "clipped value": lambda x: ppo.clipped_value_loss(x, b, a, EPS),
         "kl": ppo.kl_estimate,
         "normalize": lambda x: ppo.normalize_advantages(x, weights),
-        "mean": lambda x: ppo.weighted_mean(x, weights),
+        "mean": lambda x: weighted_mean(x, weights),
     }
     assert torch.autograd.gradcheck(functions[name], (x.requires_grad_(),))

@@ -15,20 +15,31 @@ WANTED = {
 def test_every_preset_builds_its_config_and_names_its_steps(algo: str) -> None:
     for name, fields in presets.load_presets(algo).items():
         settings = api.preset_settings(algo, name)
-        assert settings.total_steps == fields["total_steps"] >= 100_000, name
+        assert settings.total_steps == fields["total_steps"] >= 30_000, name
         config = api.config_class(algo).from_fields(None, settings.fields)
         for field, value in settings.fields.items():
             assert getattr(config, field) == value, (name, field)
 
 
-def test_ppo_has_the_promised_presets() -> None:
-    assert set(presets.load_presets("ppo")) >= WANTED
+MORE = {"dm_control/finger/spin", "dm_control/hopper/hop", "dm_control/reacher/easy", "dm_control/walker/stand"}
 
 
-def test_every_preset_is_of_an_environment_that_exists() -> None:
+@pytest.mark.parametrize(("algo", "wanted"), [("ppo", WANTED), ("mpo", WANTED | MORE), ("vmpo", WANTED | MORE)])
+def test_the_promised_presets_are_there(algo: str, wanted: set[str]) -> None:
+    assert set(presets.load_presets(algo)) >= wanted
+
+
+@pytest.mark.parametrize("algo", presets.algorithms_with_presets())
+def test_every_preset_is_of_an_environment_that_exists(algo: str) -> None:
     from minerva.environments import known_ids
 
-    assert set(presets.load_presets("ppo")) <= set(known_ids())
+    assert set(presets.load_presets(algo)) <= set(known_ids())
+
+
+def test_what_all_presets_of_a_file_share_is_written_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ppo.toml").write_text("[common]\na = 1\nb = [2]\n[X]\nb = 3\n[Y]\nc = 4\n")
+    monkeypatch.setattr(presets, "_FOLDER", tmp_path)
+    assert presets.load_presets("ppo") == {"X": {"a": 1, "b": 3}, "Y": {"a": 1, "b": (2,), "c": 4}}
 
 
 def test_arrays_are_tuples_as_in_a_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -43,5 +54,5 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
         presets.find_preset("ppo", "Hoper-v5")
     with pytest.raises(ValueError, match=r"There are HalfCheetah-v5, .* Give none for the defaults"):
         presets.find_preset("ppo", "zzzzzzzz")
-    with pytest.raises(ValueError, match=r"no presets for 'sac'; there are some for ppo"):
+    with pytest.raises(ValueError, match=r"no presets for 'sac'; there are some for mpo, ppo, vmpo"):
         presets.load_presets("sac")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from minerva.trainers.gradient_step import CompiledStep, GradientStep, PlainStep, compiler_available
+from minerva.trainers.gradient_step import CompiledStep, GradientStep, PlainStep, compiled, compiler_available
 
 pytestmark = pytest.mark.skipif(
     not compiler_available() and not os.environ.get("CI"), reason="no C++ compiler is installed (Debian: g++)"
@@ -55,19 +55,19 @@ def test_compiled_and_plain_steps_are_the_same_algorithm() -> None:
     plain_module = Regression()
     compiled_module = copy.deepcopy(plain_module)
     plain, plain_optimizer = make(plain_module, PlainStep)
-    compiled, compiled_optimizer = make(compiled_module, CompiledStep)
+    fast, compiled_optimizer = make(compiled_module, CompiledStep)
     assert torch.equal(plain_module.layer.weight, compiled_module.layer.weight)
     for epoch in range(2):  # the second starts from moments that are there, with another learning rate
         for optimizer in (plain_optimizer, compiled_optimizer):
             optimizer.param_groups[0]["lr"] = 0.01 / (1 + epoch)
         plain.begin()
-        compiled.begin()
+        fast.begin()
         for minibatch in minibatches(9):
-            one, other = plain(minibatch), compiled(minibatch)
+            one, other = plain(minibatch), fast(minibatch)
             assert one.applied and other.applied
             torch.testing.assert_close(one.losses, other.losses, rtol=1e-4, atol=1e-5)
         plain.end()
-        compiled.end()
+        fast.end()
         for a, b in zip(plain_module.parameters(), compiled_module.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
         assert_same_state(plain_optimizer, compiled_optimizer, rtol=1e-4, atol=1e-6)
@@ -77,7 +77,7 @@ def test_compiled_and_plain_steps_are_the_same_algorithm() -> None:
     # a minibatch that is not a number changes nothing, on either path
     for step, module, optimizer in (
         (plain, plain_module, plain_optimizer),
-        (compiled, compiled_module, compiled_optimizer),
+        (fast, compiled_module, compiled_optimizer),
     ):
         before = copy.deepcopy((module.state_dict(), optimizer.state_dict()["state"]))
         for bad in (torch.nan, torch.inf):
@@ -104,6 +104,19 @@ def test_compiled_steps_are_the_same_twice() -> None:
         step.end()
         results.append(module.state_dict())
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+def test_many_functions_of_the_same_source_can_be_compiled() -> None:
+    class Scale:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return self.factor * x
+
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for factor in (1.5, 2.5, 3.5):  # each with a constant of its own
+            assert compiled(Scale(factor).__call__)(torch.ones(2)).tolist() == [factor, factor]
 
 
 def test_gradients_are_clipped() -> None:

@@ -60,8 +60,8 @@ def test_killed_and_resumed_ends_bit_identical(
     env_id: str, num_envs: int, total_steps: int, kills: list[Kill], tmp_path: Path
 ) -> None:
     case = kill_case(env_id, num_envs, total_steps)
-    undisturbed = PPOTrainer(case.env_id, case.seed, "cpu", None, **case.settings())
-    undisturbed.train(total_steps, tmp_path / "undisturbed")
+    undisturbed = case.make_trainer()
+    undisturbed.train(total_steps, out_dir=tmp_path / "undisturbed")
     undisturbed.close()
     done = run_disturbed(case, tmp_path / "disturbed", kills)
     assert all(kill["code"] == -signal.SIGKILL for kill in done)
@@ -89,11 +89,11 @@ def test_a_signal_in_mid_rollout_saves_and_exits_and_the_run_goes_on_exactly(
     # The step that was under way was finished, no checkpoint was due, and what was saved is where it stopped.
     assert 500 <= state["env_steps"] == worker.step < total
     assert state["env_steps"] % rollout == state["collector"]["rollout"]["position"] > 0
-    trainer = PPOTrainer(case.env_id, case.seed, "cpu", None, **case.settings())
+    trainer = case.make_trainer()
     trainer.load(tmp_path / "run")
     trainer.train(total)
-    whole = PPOTrainer(case.env_id, case.seed, "cpu", None, **case.settings())
-    whole.train(total, tmp_path / "whole")
+    whole = case.make_trainer()
+    whole.train(total, out_dir=tmp_path / "whole")
     for finished in (trainer, whole):
         finished.close()
     assert all(compare(tmp_path / "run", tmp_path / "whole").values())

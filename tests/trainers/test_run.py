@@ -78,9 +78,9 @@ def saves(trainer: PPOTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[st
     written: list[tuple[str, int, int]] = []
     save = trainer.save
 
-    def watch(path: Any) -> None:
+    def watch(path: Any, memory: bool = True) -> None:
         written.append((Path(path).name, trainer.env_steps, trainer.collector.rollout.position))
-        save(path)
+        save(path, memory)
 
     monkeypatch.setattr(trainer, "save", watch)
     return written
@@ -406,7 +406,7 @@ def test_one_checkpoint_before_the_first_step_even_before_evaluating(
 def test_killed_before_the_first_checkpoint_the_folder_can_be_used_again(whole: Path, tmp_path: Path) -> None:
     trainer = small_trainer()
 
-    def die(path: Any) -> None:
+    def die(path: Any, memory: bool = True) -> None:
         raise MemoryError
 
     trainer.save = die  # type: ignore[method-assign]

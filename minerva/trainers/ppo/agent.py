@@ -19,6 +19,7 @@ from minerva.objectives.returns import (
     explained_variance,
     generalized_advantage_estimation,
 )
+from minerva.objectives.weighted import weighted_mean
 from minerva.storage.rollout import Rollout
 from minerva.trainers.gradient_step import CompiledStep, GradientStep, PlainStep
 from minerva.trainers.ppo.config import PPOConfig
@@ -184,20 +185,20 @@ def minibatch_losses(agent: Agent, batch: Batch, config: PPOConfig) -> Minibatch
     # LaTeX: \log \rho = \log \pi(a|s) - \log \pi_{\mathrm{old}}(a|s)
     log_ratio = log_probs - batch.log_probs
     advantages = ppo.normalize_advantages(batch.advantages, w) if config.norm_adv else batch.advantages
-    policy_loss = ppo.weighted_mean(ppo.clipped_policy_loss(log_ratio, advantages, config.clip_ratio), w)
+    policy_loss = weighted_mean(ppo.clipped_policy_loss(log_ratio, advantages, config.clip_ratio), w)
     if config.clip_vloss:
         value_losses = ppo.clipped_value_loss(values, batch.values, batch.returns, config.clip_ratio)
     else:
         value_losses = ppo.value_loss(values, batch.returns)
-    value_loss = ppo.weighted_mean(value_losses, w)
-    mean_entropy = ppo.weighted_mean(entropy, w)
+    value_loss = weighted_mean(value_losses, w)
+    mean_entropy = weighted_mean(entropy, w)
     # LaTeX[Schulman2017, eq. 9]: L = L_{\mathrm{pg}} - c_H H + c_V L_V
     total = policy_loss - config.ent_coef * mean_entropy + config.vf_coef * value_loss
     with torch.no_grad():
         # LaTeX: \mathbb{E}[-\log \rho]
-        old_approx_kl = ppo.weighted_mean(-log_ratio, w)
-        approx_kl = ppo.weighted_mean(ppo.kl_estimate(log_ratio), w)
-        clipfrac = ppo.weighted_mean(ppo.is_clipped(log_ratio, config.clip_ratio), w)
+        old_approx_kl = weighted_mean(-log_ratio, w)
+        approx_kl = weighted_mean(ppo.kl_estimate(log_ratio), w)
+        clipfrac = weighted_mean(ppo.is_clipped(log_ratio, config.clip_ratio), w)
     return MinibatchLosses(total, policy_loss, value_loss, mean_entropy, old_approx_kl, approx_kl, clipfrac)
 
 

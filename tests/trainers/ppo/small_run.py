@@ -45,7 +45,8 @@ def logged(folder: Path, name: str) -> list[tuple[int, float]]:
 
 def state_of(folder: Path, which: str = "last") -> dict[str, Any]:
     """A checkpoint's state, less the log's length in bytes, which the clock's numbers change."""
-    state: dict[str, Any] = checkpointing.read(folder / f"ppo_{which}.pt")["state"]
+    (path,) = folder.glob(f"*_{which}.pt")
+    state: dict[str, Any] = checkpointing.read(path)["state"]
     del state["log_position"]
     return state
 

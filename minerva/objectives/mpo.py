@@ -1,0 +1,156 @@
+"""MPO's E-step and M-step (Abdolmaleki et al. 2018a, 2018b), in the decoupled, per-dimension form.
+
+Symbols: Q' values of the target critic, a_i the S actions sampled in a state, η temperature, q weights, ε bound on
+the E-step's KL, α Lagrange multipliers, D KL divergences, ε_KL their bound. One value a state or a dimension; whoever
+calls them takes the means.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def td_target(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
+    """What the critic is fitted to.
+
+    Args:
+        rewards: r, ``[B]``; for n steps their discounted sum.
+        discounts: γ (1 - d), ``[B]``; for n steps γ^n (1 - d).
+        next_values: V(s') by the target networks, ``[B]``.
+
+    Returns:
+        y, ``[B]``.
+    """
+    # LaTeX: y = r + \gamma (1 - d)\, V(s'), \quad V(s') = \frac{1}{S} \sum_i Q'(s', a'_i)
+    return rewards + discounts * next_values
+
+
+def e_step_weights(q_values: Tensor, temperature: Tensor) -> Tensor:
+    """The improved policy over the sampled actions (Abdolmaleki et al. 2018a, eq. 8). No gradient passes.
+
+    Args:
+        q_values: Q'(s_b, a_i), ``[B, S]``.
+        temperature: η, a scalar.
+
+    Returns:
+        q, ``[B, S]``, summing to 1 in each state.
+    """
+    # LaTeX[Abdolmaleki2018a, eq. 8]: q_{b,i} = \frac{\exp(Q'(s_b, a_i) / \eta)}{\sum_k \exp(Q'(s_b, a_k) / \eta)}
+    return torch.softmax(q_values.detach() / temperature.detach(), dim=-1)
+
+
+def temperature_loss(q_values: Tensor, temperature: Tensor, epsilon: float) -> Tensor:
+    """The dual of the E-step's KL bound, which η minimises (Abdolmaleki et al. 2018a, eq. 9).
+
+    Args:
+        q_values: Q'(s_b, a_i), ``[B, S]``.
+        temperature: η, a scalar.
+        epsilon: ε.
+
+    Returns:
+        ``[B]``; their mean is L_η.
+    """
+    samples = q_values.shape[-1]
+    # LaTeX[Abdolmaleki2018a, eq. 9]: \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)
+    return temperature * (epsilon + torch.logsumexp(q_values.detach() / temperature, dim=-1) - math.log(samples))
+
+
+def out_of_bounds_cost(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """How far sampled actions lie outside the box, negated, so that it is maximised like a value (Acme's penalty).
+
+    Args:
+        actions: a, before clipping, ``[..., A]``.
+        low: Lower bounds, ``[A]``.
+        high: Upper bounds, ``[A]``.
+
+    Returns:
+        ``[...]``.
+    """
+    # LaTeX: c = -\lVert a - \mathrm{clip}(a, a_{\min}, a_{\max}) \rVert_2
+    return -(actions - actions.clamp(low, high)).square().sum(-1).sqrt()
+
+
+def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
+    """Negative log-likelihood of the weighted actions (Abdolmaleki et al. 2018b, sec. 4.2).
+
+    Args:
+        log_probs: log π(a_i | s_b), ``[B, S]``.
+        weights: q, ``[B, S]``.
+
+    Returns:
+        ``[B]``.
+    """
+    # LaTeX[Abdolmaleki2018b, sec. 4.2]: -\sum_i q_{b,i} \log \pi(a_i | s_b)
+    return -(weights * log_probs).sum(-1)
+
+
+def kl_penalty(alpha: Tensor, divergence: Tensor) -> Tensor:
+    """What the policy pays for moving; the multiplier is fixed.
+
+    Args:
+        alpha: α, ``[A]`` or a scalar.
+        divergence: D, the same shape.
+
+    Returns:
+        The same shape; the loss takes the sum.
+    """
+    # LaTeX: \alpha_j D_j
+    return alpha.detach() * divergence
+
+
+def alpha_loss(alpha: Tensor, divergence: Tensor, epsilon: float) -> Tensor:
+    """The dual of the M-step's KL bound: the multiplier grows where the bound is broken. D is fixed.
+
+    Args:
+        alpha: α, ``[A]`` or a scalar.
+        divergence: D, the same shape.
+        epsilon: ε_KL.
+
+    Returns:
+        The same shape; the loss takes the sum.
+    """
+    # LaTeX: \alpha_j (\epsilon_{\mathrm{KL}} - D_j)
+    return alpha * (epsilon - divergence.detach())
+
+
+def kl_to_uniform(weights: Tensor) -> Tensor:
+    """KL divergence of the weights from equal ones: how much of the E-step's bound is used.
+
+    Args:
+        weights: q, ``[B, S]``.
+
+    Returns:
+        ``[B]``, between 0 and log S.
+    """
+    samples = weights.shape[-1]
+    # LaTeX: \mathrm{KL}(q \,\|\, u) = \log S - H(q)
+    return math.log(samples) - entropy(weights)
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """Entropy of the weights.
+
+    Args:
+        weights: q, ``[B, S]``.
+
+    Returns:
+        ``[B]``.
+    """
+    # LaTeX: H(q) = -\sum_i q_i \log q_i
+    return -torch.xlogy(weights, weights).sum(-1)
+
+
+def effective_sample_size(weights: Tensor) -> Tensor:
+    """How many actions share the weight: S where all are equal, 1 where one has everything.
+
+    Args:
+        weights: q, ``[..., S]``, summing to 1.
+
+    Returns:
+        ``[...]``.
+    """
+    # LaTeX: \frac{1}{\sum_i q_i^2}
+    return weights.square().sum(-1).reciprocal()

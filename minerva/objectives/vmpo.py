@@ -1,0 +1,137 @@
+"""V-MPO's E-step (Song et al. 2020): how much each sample of a rollout counts, and the temperature behind it.
+
+Symbols: A advantages, w restarting weights (0 for a step that crosses into a new episode, else 1), η temperature,
+s scaled advantages, ρ share of samples that are kept, w̄ weights of the kept ones, ω importance weights, ψ weights of
+the M-step. The M-step's penalties are MPO's: `minerva.objectives.mpo` and `minerva.objectives.kl`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from minerva.objectives.weighted import weighted_mean, weighted_variance
+
+
+def normalize_advantages(advantages: Tensor, counted: Tensor) -> Tensor:
+    """Centre advantages and divide them by their population standard deviation.
+
+    Args:
+        advantages: A, ``[B]``.
+        counted: 1 for a sample that counts, else 0, ``[B]``.
+
+    Returns:
+        Â, ``[B]``.
+    """
+    mean = weighted_mean(advantages, counted)
+    deviation = weighted_variance(advantages, counted).sqrt()
+    # LaTeX: \hat{A} = \frac{A - \mathrm{mean}\,A}{\mathrm{std}\,A + 10^{-8}}
+    return (advantages - mean) / (deviation + 1e-8)
+
+
+def scale_advantages(advantages: Tensor, restarting_weights: Tensor, temperature: Tensor) -> Tensor:
+    """Divide advantages by the temperature; those of restarting steps are 0.
+
+    Args:
+        advantages: Â, ``[B]``.
+        restarting_weights: w, ``[B]``.
+        temperature: η, a scalar.
+
+    Returns:
+        s, ``[B]``.
+    """
+    # LaTeX: s_t = \frac{w_t \hat{A}_t}{\eta}
+    return restarting_weights * advantages / temperature
+
+
+class Selection(NamedTuple):
+    """The samples that the E-step keeps."""
+
+    weights: Tensor  # w̄, [B]
+    threshold: Tensor  # τ, scalar: the smallest scaled advantage that is kept
+
+
+def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> Selection:
+    """Keep the samples with the largest advantages (Song et al. 2020, sec. 4.1: the top half). No gradient passes.
+
+    Args:
+        scaled: s, ``[B]``.
+        restarting_weights: w, ``[B]``.
+        fraction: ρ, of the samples with w > 0; with 1 all of them are kept.
+
+    Returns:
+        w̄ and τ. Where no sample has w > 0 (with ρ = 1), all of them are kept with weight 1.
+
+    Raises:
+        ValueError: ρ is not in (0, 1], or too small to keep a single sample.
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"topk_fraction: must lie in (0, 1], got {fraction}; 0.5 keeps the better half.")
+    scaled, counted = scaled.detach(), restarting_weights > 0
+    values = scaled[counted]
+    # LaTeX: k = \lfloor \rho N \rfloor
+    k = math.floor(fraction * len(values))
+    if fraction == 1:
+        if not len(values):
+            return Selection(torch.ones_like(scaled), scaled.min())
+        return Selection(restarting_weights, values.min())
+    if k == 0:
+        raise ValueError(
+            f"topk_fraction: must keep at least one of the {len(values)} samples that do not cross into a new episode, "
+            f"got {fraction}; give a larger one, or longer rollouts."
+        )
+    # LaTeX: \tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}
+    threshold = values.topk(k).values[-1]
+    # LaTeX: \bar{w}_t = w_t\, \mathbb{1}[ s_t \ge \tau ]
+    return Selection(restarting_weights * (counted & (scaled >= threshold)), threshold)
+
+
+class EStep(NamedTuple):
+    """The weights of the M-step, and the loss of the temperature that they were made with."""
+
+    weights: Tensor  # ψ, [B], summing to 1; no gradient
+    temperature_loss: Tensor  # L_η, scalar
+
+
+def e_step(scaled: Tensor, selected: Tensor, importance_weights: Tensor, temperature: Tensor, epsilon: float) -> EStep:
+    """Weigh the kept samples by their advantages (Song et al. 2020, eq. 3-4).
+
+    Args:
+        scaled: s, ``[B]``, made with the same temperature.
+        selected: w̄, ``[B]``.
+        importance_weights: ω, off-policy corrections, ``[B]``; no gradient passes.
+        temperature: η, a scalar.
+        epsilon: ε_η.
+
+    Returns:
+        ψ and L_η.
+    """
+    kept, importance = selected > 0, importance_weights.detach()
+    # Of the kept samples alone: a larger one elsewhere would let all of theirs vanish.
+    highest = torch.where(kept, scaled, -torch.inf).max().detach()
+    shifted = torch.where(kept, scaled - highest, 0.0)
+    # LaTeX: \tilde{\psi}_t = \bar{w}_t\, \omega_t \exp(s_t - \max s)
+    unnormalised = selected * importance * shifted.exp()
+    total = unnormalised.sum()
+    # LaTeX[Song2020, eq. 3]: \psi_t = \frac{\tilde{\psi}_t}{\sum_u \tilde{\psi}_u}
+    weights = (unnormalised / total).detach()
+    # LaTeX[Song2020, eq. 4]: L_\eta = \eta \left( \epsilon_\eta + \log \sum_t \tilde{\psi}_t + \max s - \log \sum_t \bar{w}_t \right)
+    loss = temperature * (epsilon + total.log() + highest - selected.sum().log())
+    return EStep(weights, loss)
+
+
+def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
+    """Negative log-likelihood of the weighted actions (Song et al. 2020, eq. 3).
+
+    Args:
+        log_probs: log π(a_t | s_t), ``[B]``.
+        weights: ψ, ``[B]``.
+
+    Returns:
+        L_NLL, a scalar.
+    """
+    # LaTeX[Song2020, eq. 3]: L_{\mathrm{NLL}} = -\sum_t \psi_t \log \pi(a_t | s_t)
+    return -(weights * log_probs).sum()

@@ -1,0 +1,37 @@
+"""Means and variances over the samples that count.
+
+Symbols: w weights, 1 for a sample that counts, else 0 (a restarting step, say). A mask of static shape in place of rows
+that are left out.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
+    """Mean over the samples that count (0 where none does).
+
+    Args:
+        x: Any shape.
+        weights: w, the same shape, 0 or 1.
+
+    Returns:
+        A scalar.
+    """
+    # LaTeX: \mathbb{E}[x] = \frac{\sum_b w_b x_b}{\sum_b w_b}
+    return (weights * x).sum() / weights.sum().clamp(min=1)
+
+
+def weighted_variance(x: Tensor, weights: Tensor) -> Tensor:
+    """Population variance over the samples that count (0 where none does).
+
+    Args:
+        x: Any shape.
+        weights: w, the same shape, 0 or 1.
+
+    Returns:
+        A scalar.
+    """
+    # LaTeX: \mathrm{Var}[x] = \mathbb{E}\left[(x - \mathbb{E}[x])^2\right]
+    return weighted_mean((x - weighted_mean(x, weights)) ** 2, weights)

@@ -1,0 +1,379 @@
+"""The newest transitions of N environments in a ring, time-major, allocated once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minerva.storage import segments
+
+# The bits of a slot's flags
+_TERMINATED = np.uint8(1)
+_ENDED = np.uint8(2)  # terminated or truncated
+_USABLE = np.uint8(4)  # a real transition, all of it finite
+
+
+class Transitions(NamedTuple):
+    """Transitions for n-step targets: what k steps gave, k up to n, and where they led."""
+
+    obs: NDArray[np.float32]  # [B, O]
+    actions: NDArray[np.float32]  # [B, A], raw: before they were clipped to the box
+    rewards: NDArray[np.float32]  # [B], the discounted sum over the k steps
+    discounts: NDArray[np.float32]  # [B], γ^k, and 0 where the last of them terminated
+    next_obs: NDArray[np.float32]  # [B, O], the observation after them
+
+
+class Windows(NamedTuple):
+    """Runs of T successive transitions, each of one episode; past its last real step a window repeats that step."""
+
+    obs: NDArray[np.float32]  # [B, T, O]
+    actions: NDArray[np.float32]  # [B, T, A], raw
+    log_probs: NDArray[np.float32]  # [B, T], of the raw actions when they were taken
+    rewards: NDArray[np.float32]  # [B, T], 0 past the last real step
+    terminated: NDArray[np.float32]  # [B, T], 0 or 1
+    ended: NDArray[np.float32]  # [B, T], 1 from the last real step on, where that comes before step T
+    next_obs: NDArray[np.float32]  # [B, T, O]
+
+
+class Replay:
+    """The newest transitions of N environments, of which any is drawn with equal chance.
+
+    Observations are stored once: slot t of an environment holds ``obs[t]`` and what was done there, and its successor
+    is the observation in slot t + 1; the slot at the head of the ring holds the one that is to be acted on now.
+    A restarting step takes a slot (its observation is the last of the old episode) and is never sampled. Neither is a
+    transition with a value that is not finite: it is counted in `dropped`, and no window runs over it.
+
+    Args:
+        capacity: Transitions in all, shared out evenly, a remainder left out. Restarting steps take their places too.
+        num_envs: N.
+        obs_dim: O.
+        action_dim: A.
+        log_probs: Whether log-probabilities of the actions are stored, as `sample_windows` needs them.
+
+    Attributes:
+        capacity: Transitions that it can hold.
+        dropped: Real transitions that were not finite, of all that were added.
+
+    Raises:
+        ValueError: There is not one place for each environment, or not enough memory.
+    """
+
+    def __init__(self, capacity: int, num_envs: int, obs_dim: int, action_dim: int, log_probs: bool = False) -> None:
+        if capacity < num_envs:
+            raise ValueError(
+                f"capacity: a replay must hold at least one transition of each environment ({num_envs}), "
+                f"got {capacity}; make it larger."
+            )
+        self.num_envs = n = num_envs
+        self.length = capacity // n + 1  # L slots: the transitions, and the observation after the newest
+        self.capacity = (self.length - 1) * n
+        self.dropped = 0
+        try:
+            # Untouched pages of zeros cost nothing: memory grows as the replay fills.
+            self.obs = np.zeros((self.length, n, obs_dim), np.float32)  # [L, N, O]
+            self.actions = np.zeros((self.length, n, action_dim), np.float32)  # [L, N, A]
+            self.log_probs = np.zeros((self.length, n), np.float32) if log_probs else None  # [L, N]
+            self.rewards = np.zeros((self.length, n), np.float32)  # [L, N]
+            self.flags = np.zeros((self.length, n), np.uint8)  # [L, N]; those of the head are 0
+            # Which rows may be drawn, oldest first, in a ring of its own: a draw is one random number and one look-up,
+            # however few of the slots are usable.
+            self._queue = np.zeros(self.capacity, np.int64)
+        except MemoryError as error:
+            raise ValueError(f"capacity: there is not enough memory for {capacity:,} transitions ({error}).") from error
+        self._front = 0  # where the queue begins
+        self._usable = 0  # and how long it is
+        self._steps = 0  # slots filled so far, evicted ones included
+        self._finite = np.ones(n, np.bool_)  # [N]: whether the pending observations are
+        self._saved: dict[Path, list[segments.Entry]] = {}  # what each folder holds of this replay
+
+    def __len__(self) -> int:
+        return self._usable
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes when full."""
+        return self._queue.nbytes + sum(array.nbytes for array in self._arrays().values())
+
+    @property
+    def current_obs(self) -> NDArray[np.float32]:
+        """The observations to act on now, ``[N, O]``."""
+        current: NDArray[np.float32] = self.obs[self._head]
+        return current
+
+    @property
+    def _head(self) -> int:
+        return self._steps % self.length
+
+    # Filling
+
+    def begin(self, obs: ArrayLike) -> None:
+        """Start episodes everywhere, with first observations ``[N, O]``.
+
+        What is held already stays; its newest transitions keep their successors and are cut off from what follows.
+        """
+        if self._steps > 0:
+            self._advance()
+        self._store_pending(obs)
+
+    def add(
+        self,
+        actions: ArrayLike,
+        next_obs: ArrayLike,
+        rewards: ArrayLike,
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        restarting: NDArray[np.bool_],
+        log_probs: ArrayLike | None = None,
+    ) -> int:
+        """Store one step of all environments: what was done in `current_obs` and what it led to.
+
+        Returns:
+            How many transitions may be sampled that could not be before: the real ones that are finite.
+
+        Raises:
+            ValueError: Log-probabilities are missing, or the replay was made without a place for them.
+        """
+        if (log_probs is None) != (self.log_probs is None):
+            raise ValueError(
+                "log_probs: must be given at every step to a replay that was made with log_probs=True, and to no other."
+            )
+        slot = self._head
+        finite = self._finite.copy()
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is dropped
+            self.actions[slot] = actions
+            self.rewards[slot] = rewards
+            if self.log_probs is not None:
+                self.log_probs[slot] = log_probs
+                finite &= np.isfinite(self.log_probs[slot])
+        self._advance()
+        self._store_pending(next_obs)
+        finite &= self._finite & np.isfinite(self.rewards[slot]) & np.isfinite(self.actions[slot]).all(axis=1)
+        usable = finite & ~restarting
+        self.flags[slot] = terminated * _TERMINATED + (terminated | truncated) * _ENDED + usable * _USABLE
+        rows = np.flatnonzero(usable)
+        self.dropped += self.num_envs - len(rows) - int(np.count_nonzero(restarting))
+        back = self._front + self._usable
+        self._queue[np.arange(back, back + len(rows)) % self.capacity] = rows + slot * self.num_envs
+        self._usable += len(rows)
+        return len(rows)
+
+    def _advance(self) -> None:
+        """Move the head on, over the oldest slot where the ring is full."""
+        self._steps += 1
+        head = self._head
+        evicted = int(np.count_nonzero(self.flags[head] & _USABLE))
+        self._front = (self._front + evicted) % self.capacity
+        self._usable -= evicted
+        self.flags[head] = 0
+
+    def _store_pending(self, obs: ArrayLike) -> None:
+        pending = self.current_obs
+        with np.errstate(over="ignore"):
+            pending[...] = obs
+        self._finite[...] = np.isfinite(pending).all(axis=1)
+
+    # Sampling
+
+    def sample(self, count: int, generator: np.random.Generator, n_step: int = 1, gamma: float = 0.99) -> Transitions:
+        """Draw transitions, uniformly and with replacement, each followed for up to `n_step` steps.
+
+        Fewer where the episode ends, at the newest transition, or before one that was dropped; the window then
+        bootstraps from the observation after its last step, unless that step terminated.
+
+        Args:
+            count: B.
+            generator: Where the randomness comes from.
+            n_step: n.
+            gamma: The discount γ.
+
+        Raises:
+            ValueError: There is nothing to draw from.
+        """
+        path, real = self._follow(self._draw(count, generator), n_step)
+        last = path[-1]
+        # LaTeX: \gamma^0, \dots, \gamma^n
+        powers = (gamma ** np.arange(n_step + 1)).astype(np.float32)  # [n+1]
+        # LaTeX: R = \sum_{i=0}^{k-1} \gamma^i r_{t+i}, \quad k \le n
+        rewards = (powers[:n_step, None] * self.rewards.ravel().take(path) * real).sum(axis=0)
+        terminated = (self.flags.ravel().take(last) & _TERMINATED) != 0
+        # LaTeX: \gamma^k (1 - d)
+        discounts = powers.take(real.sum(axis=0)) * ~terminated
+        return Transitions(
+            obs=self._flat(self.obs).take(path[0], axis=0),
+            actions=self._flat(self.actions).take(path[0], axis=0),
+            rewards=rewards,
+            discounts=discounts,
+            next_obs=self._flat(self.obs).take(self._after(last), axis=0),
+        )
+
+    def sample_windows(self, count: int, length: int, generator: np.random.Generator) -> Windows:
+        """Draw transitions, uniformly and with replacement, each with those that follow it in its episode.
+
+        Args:
+            count: B.
+            length: T; where the episode ends before, at the newest transition, and before one that was dropped, the
+                window is cut.
+            generator: Where the randomness comes from.
+
+        Raises:
+            ValueError: There is nothing to draw from, or the replay was made without log-probabilities.
+        """
+        if self.log_probs is None:
+            raise ValueError("log_probs: windows need them; make the replay with log_probs=True.")
+        path, real = self._follow(self._draw(count, generator), length)
+        path, real = path.T, real.T  # [B, T]
+        flags = self.flags.ravel().take(path)
+        ended = ((flags & _ENDED) != 0) | ~real
+        ended[:, :-1] |= ~real[:, 1:]
+        return Windows(
+            obs=self._flat(self.obs).take(path, axis=0),
+            actions=self._flat(self.actions).take(path, axis=0),
+            log_probs=self.log_probs.ravel().take(path),
+            rewards=self.rewards.ravel().take(path) * real,
+            terminated=((flags & _TERMINATED) != 0).astype(np.float32),
+            ended=ended.astype(np.float32),
+            next_obs=self._flat(self.obs).take(self._after(path), axis=0),
+        )
+
+    def _draw(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Draw rows, ``[B]``: environment n of slot t is row ``t * N + n``."""
+        if self._usable == 0:
+            raise ValueError(
+                f"replay: must hold a transition to be sampled from, got 0 "
+                f"(and {self.dropped:,} that were not finite); add some first."
+            )
+        places = generator.integers(self._usable, size=count)
+        return self._queue.take(places + self._front, mode="wrap")
+
+    def _follow(self, rows: NDArray[np.int64], steps: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Give the rows of successive transitions ``[steps, B]``, the last real one repeated, and which are real."""
+        if steps < 1:
+            raise ValueError(f"window: must be at least 1 step long, got {steps}.")
+        path = np.empty((steps, len(rows)), np.int64)
+        real = np.ones((steps, len(rows)), np.bool_)
+        path[0] = rows
+        flags = self.flags.ravel()
+        here = flags.take(rows)
+        for k in range(1, steps):
+            rows = self._after(rows)
+            there = flags.take(rows)
+            # The head is never usable: that is what keeps a window from running over the seam.
+            np.logical_and(real[k - 1], ((there & _USABLE) != 0) & ((here & _ENDED) == 0), out=real[k])
+            path[k] = np.where(real[k], rows, path[k - 1])
+            here = there
+        return path, real
+
+    def _after(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        following = rows + self.num_envs
+        following -= self.flags.size * (following >= self.flags.size)
+        return following
+
+    @staticmethod
+    def _flat(array: NDArray[np.float32]) -> NDArray[np.float32]:
+        return array.reshape(-1, array.shape[-1])
+
+    # Saving
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Write what is new since the last save into this folder; into another one, everything.
+
+        The files that an earlier index names stay until `clean` is called with a later one.
+
+        Args:
+            folder: For this replay alone; it is made if need be.
+
+        Returns:
+            An index of plain values, to be stored in the checkpoint: `load` needs it.
+
+        Raises:
+            OSError: It could not be written; what was saved before is as it was.
+        """
+        folder = folder.resolve()
+        begin = self._oldest(self._steps)
+        size = max(1, segments.SEGMENT_BYTES // self._layout(1).itemsize)
+        entries = segments.save(folder, self._saved.get(folder, []), begin, self._steps, size, self._copy)
+        self._saved[folder] = entries
+        return {
+            **self._shape(),
+            "steps": self._steps,
+            "dropped": self.dropped,
+            "pending": self.current_obs.tolist(),
+            "segments": [dict(entry) for entry in entries],
+        }
+
+    def load(self, folder: Path, index: dict[str, Any]) -> None:
+        """Go on with a replay that was saved; the next save into its folder writes only what is new.
+
+        Raises:
+            DamagedReplayError: A file is missing or damaged; the replay is as it was.
+            ValueError: It was saved from a replay of another shape.
+        """
+        for name, value in self._shape().items():
+            if index[name] != value:
+                raise ValueError(f"replay: it was saved with {name} = {index[name]}, got {value}; give the same.")
+        folder = folder.resolve()
+        entries, end = index["segments"], index["steps"]
+        begin = self._oldest(end)
+        for _ in segments.load(folder, entries, begin, end, self._layout):
+            pass  # all of them are checked before the first is taken over
+        self.flags[...] = 0
+        for first, segment in segments.load(folder, entries, begin, end, self._layout):
+            start, last = max(first, begin), first + len(segment["obs"])  # the oldest one's oldest may be evicted
+            for name, array in self._arrays().items():
+                for slots, steps in self._slots(start, last):
+                    array[slots] = segment[name][start - first :][steps]
+        self._steps = end
+        self._store_pending(index["pending"])
+        self.dropped = index["dropped"]
+        ring = np.arange(begin, end) % self.length  # oldest first
+        ordered, envs = np.nonzero(self.flags[ring] & _USABLE)
+        self._front, self._usable = 0, len(envs)
+        self._queue[: self._usable] = ring[ordered] * self.num_envs + envs
+        self._saved = {folder: [dict(entry) for entry in entries]}
+
+    def clean(self, folder: Path, index: dict[str, Any]) -> None:
+        """Delete the files that this index does not name, now that the checkpoint with the index is in its place."""
+        segments.clean(folder, index["segments"])
+
+    def _oldest(self, steps: int) -> int:
+        return max(0, steps - (self.length - 1))
+
+    def _shape(self) -> dict[str, Any]:
+        return {
+            "capacity": self.capacity,
+            "num_envs": self.num_envs,
+            "obs_dim": self.obs.shape[-1],
+            "action_dim": self.actions.shape[-1],
+            "log_probs": self.log_probs is not None,
+        }
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {
+            "obs": self.obs, "actions": self.actions, "rewards": self.rewards, "flags": self.flags,
+        }  # fmt: skip
+        return arrays if self.log_probs is None else {**arrays, "log_probs": self.log_probs}
+
+    def _layout(self, steps: int) -> np.dtype[Any]:
+        """Give the type of a segment's content: its steps of each array, one array after the other."""
+        arrays = self._arrays().items()
+        return np.dtype([(name, array.dtype.newbyteorder("<"), (steps, *array.shape[1:])) for name, array in arrays])
+
+    def _copy(self, first: int, last: int) -> NDArray[Any]:
+        segment = np.empty((), self._layout(last - first))
+        for name, array in self._arrays().items():
+            for slots, steps in self._slots(first, last):
+                segment[name][steps] = array[slots]
+        return segment
+
+    def _slots(self, first: int, last: int) -> Iterator[tuple[slice, slice]]:
+        """Give the slots of the steps ``[first, last)``, and which of these steps they are: in two where they wrap."""
+        done = 0
+        while first + done < last:
+            slot = (first + done) % self.length
+            count = min(last - first - done, self.length - slot)
+            yield slice(slot, slot + count), slice(done, done + count)
+            done += count

@@ -1,0 +1,103 @@
+"""Parameters as one vector: what a whole update needs to be a function that can be compiled, captured, or undone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+
+class FlatModule:
+    """A module whose parameters are views of one vector, and which can be called with another vector in its place.
+
+    Writing into `vector` changes the module, and loading a state into the module changes `vector`. The module must be
+    on its device before, and stay there.
+
+    Args:
+        module: Its parameters are moved into the vector.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._layout = [(name, parameter.shape) for name, parameter in module.named_parameters()]
+        self._sizes = [shape.numel() for _, shape in self._layout]
+        parameters = list(module.parameters())
+        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        for parameter, piece in zip(parameters, torch.split_with_sizes(self.vector, self._sizes), strict=True):
+            parameter.data = piece.view(parameter.shape)
+
+    def __call__(self, vector: Tensor, *inputs: Tensor) -> Any:
+        """Call the module with the parameters of `vector`."""
+        pieces = zip(self._layout, torch.split_with_sizes(vector, self._sizes), strict=True)
+        return functional_call(self.module, {name: piece.view(shape) for (name, shape), piece in pieces}, inputs)
+
+    def expanded(self, values: dict[str, float]) -> Tensor:
+        """Make a vector with one value for all entries of each parameter, by the start of its name."""
+        parts = []
+        for (name, _), size in zip(self._layout, self._sizes, strict=True):
+            (value,) = [value for start, value in values.items() if name.startswith(start)]
+            parts.append(torch.full((size,), value))
+        return torch.cat(parts).to(self.vector.device)
+
+
+class Stepped(NamedTuple):
+    """What an optimiser's step would lead to."""
+
+    vector: Tensor
+    moments: Tensor
+    norm: Tensor  # of the gradient before clipping
+
+
+class FlatOptimizer:
+    """Adam, or gradient descent with momentum, as a function of vectors; the gradient's norm is clipped first.
+
+    Args:
+        kind: "adam" or "sgd", as `torch.optim` has them.
+        rate: Learning rate; a vector for one an entry.
+        max_grad_norm: Gradients are scaled down to this norm.
+        momentum: With "sgd".
+        eps: With "adam".
+    """
+
+    def __init__(
+        self,
+        kind: Literal["adam", "sgd"],
+        rate: float | Tensor,
+        max_grad_norm: float,
+        momentum: float = 0.9,
+        eps: float = 1e-5,
+    ) -> None:
+        self._kind = kind
+        self._rate = rate
+        self._max_grad_norm = max_grad_norm
+        self._momentum = momentum
+        self._eps = eps
+
+    @staticmethod
+    def first_moments(vector: Tensor) -> Tensor:
+        """Make the moments to begin with, ``[2, P]``."""
+        return torch.zeros(2, len(vector), device=vector.device)
+
+    def __call__(self, vector: Tensor, moments: Tensor, gradient: Tensor, count: Tensor) -> Stepped:
+        """Compute one step; nothing is changed in place.
+
+        Args:
+            vector: ``[P]``.
+            moments: ``[2, P]``.
+            gradient: ``[P]``.
+            count: Steps taken before this one, ``[1]``, float64.
+        """
+        norm = gradient.norm()
+        gradient = gradient * (self._max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        if self._kind == "sgd":
+            average = self._momentum * moments[0] + gradient
+            return Stepped(vector - self._rate * average, torch.stack([average, moments[1]]), norm)
+        beta1, beta2 = 0.9, 0.999
+        average = torch.lerp(moments[0], gradient, 1 - beta1)
+        square = beta2 * moments[1] + (1 - beta2) * gradient * gradient
+        first = (1 - beta1 ** (count + 1)).to(vector.dtype)
+        second = (1 - beta2 ** (count + 1)).to(vector.dtype)
+        direction = (average / first) / ((square / second).sqrt() + self._eps)
+        return Stepped(vector - self._rate * direction, torch.stack([average, square]), norm)

@@ -1,0 +1,107 @@
+"""V-MPO's hyperparameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from minerva.trainers.config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class VMPOConfig(RunConfig):
+    """On-policy maximum a posteriori policy optimisation for continuous actions."""
+
+    # Networks
+
+    policy_layer_sizes: tuple[int, ...] = (256, 256)
+    """Units of the policy's hidden layers."""
+    value_layer_sizes: tuple[int, ...] = (256, 256)
+    """Units of the critic's hidden layers; not used with shared_encoder."""
+    shared_encoder: bool = False
+    """Let the critic use the policy's hidden layers."""
+    ppo_like_backbone: bool = False
+    """Orthogonal layers and tanh, and a standard deviation that does not depend on the state, as in PPO."""
+
+    # Collecting
+
+    rollout_steps: int = 2048
+    """Steps of each environment between updates."""
+    normalize_obs: bool = True
+    """Normalise observations by their running mean and variance."""
+    normalize_reward: bool = False
+    """Divide rewards by the running standard deviation of the discounted return."""
+    advantage_estimator: Literal["returns", "dae", "gae"] = "returns"
+    """Bootstrapped returns minus values, one-step temporal differences, or generalised advantage estimation."""
+    gamma: float = 0.99
+    """Discount."""
+    gae_lambda: float = 0.95
+    """Decay of the trace in generalised advantage estimation."""
+
+    # Expectation
+
+    normalize_advantages: bool = True
+    """Normalise advantages over the rollout."""
+    topk_fraction: float = 0.5
+    """Share of the samples that is kept: those with the largest advantages."""
+    epsilon_eta: float = 0.1
+    """Bound on the KL divergence of the weights from equal ones."""
+    temperature_init: float = 1.0
+    """Where the temperature starts."""
+    temperature_lr: float = 1e-4
+    """Learning rate of the temperature."""
+
+    # Maximisation
+
+    m_steps: int = 1
+    """Gradient steps an update, each on the whole rollout."""
+    policy_lr: float = 5e-4
+    """Learning rate of the policy."""
+    value_lr: float = 1e-3
+    """Learning rate of the critic."""
+    epsilon_mu: float = 0.01
+    """Bound on the KL divergence that the change of the mean makes."""
+    epsilon_sigma: float = 0.01
+    """Bound on the KL divergence that the change of the standard deviation makes."""
+    alpha_lr: float = 1e-4
+    """Learning rate of the Lagrange multipliers of these bounds, which start at 1."""
+    max_grad_norm: float = 10.0
+    """Gradients of policy and critic are scaled down to this norm."""
+
+    # Optimiser
+
+    optimizer_type: Literal["adam", "sgd"] = "adam"
+    """Adam (eps 1e-5) or stochastic gradient descent with momentum."""
+    sgd_momentum: float = 0.9
+    """Momentum with optimizer_type "sgd"."""
+    compile: Literal["auto", True, False] = "auto"
+    """Compile the gradient step, which takes half a minute or so the first time. "auto" does so for a long run on a
+    CPU, where a C++ compiler is installed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._layers("policy_layer_sizes", "value_layer_sizes")
+        self._at_least(1, "rollout_steps", "m_steps")
+        self._positive("epsilon_eta", "epsilon_mu", "epsilon_sigma", "temperature_init", "max_grad_norm")
+        self._positive("policy_lr", "value_lr", "temperature_lr", "alpha_lr")
+        self._in_unit_interval("gamma", "gae_lambda", "sgd_momentum")
+        self._one_of("advantage_estimator", "returns", "dae", "gae")
+        self._one_of("optimizer_type", "adam", "sgd")
+        if self.compile not in ("auto", True, False):
+            raise ValueError(f"compile: must be 'auto', True or False, got {self.compile!r}.")
+        if not 0 < self.topk_fraction <= 1:
+            raise ValueError(f"topk_fraction: must lie in (0, 1], got {self.topk_fraction}; 0.5 keeps the better half.")
+        if self.topk_fraction * self.batch_size < 1:
+            raise ValueError(
+                f"topk_fraction: must keep at least one of the rollout_steps * num_envs = {self.rollout_steps} * "
+                f"{self.num_envs} = {self.batch_size} samples, got {self.topk_fraction}; give more of either."
+            )
+
+    def gradient_steps(self, total_steps: int) -> int:
+        """Count the gradient steps of a run."""
+        return total_steps // self.batch_size * self.m_steps
+
+    @property
+    def batch_size(self) -> int:
+        """Samples a rollout holds."""
+        return self.rollout_steps * self.num_envs

@@ -1,0 +1,166 @@
+"""V-MPO, assembled: environments, agent, rollout, loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from minerva.environments import RewardNormalizer
+from minerva.environments.base import box_bounds
+from minerva.environments.ids import EnvFactory
+from minerva.storage.rollout import Rollout
+from minerva.trainers.collector import Collector
+from minerva.trainers.gradient_step import compiler_available
+from minerva.trainers.health import Health, vmpo_rules
+from minerva.trainers.loop import on_policy_loop
+from minerva.trainers.run import Run
+from minerva.trainers.trainer import Trainer
+from minerva.trainers.vmpo.agent import VMPOAgent, make_actor, make_batch
+from minerva.trainers.vmpo.config import VMPOConfig
+from minerva.utils.running_norm import RunningNorm
+from minerva.utils.seeding import initialisation_seed, torch_generator
+
+__all__ = ["VMPOAgent", "VMPOConfig", "VMPOTrainer"]
+
+COMPILED_FROM = 5_000
+"""Gradient steps of a run from which on compiling them saves more time than it takes."""
+
+
+class VMPOTrainer(Trainer):
+    """Trains a policy with V-MPO, in whole rollouts; steps beyond the last of them are left over.
+
+    Args:
+        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
+        seed: Environment i is seeded from ``seed + i``; every other generator is spawned from it.
+        device: "auto", "cpu", "cuda", …
+        config: A `VMPOConfig`; by default its defaults.
+        **fields: Fields of `VMPOConfig`, on top of `config`.
+    """
+
+    algorithm: ClassVar[str] = "vmpo"
+    fixed_fields: ClassVar[tuple[str, ...]] = (
+        "policy_layer_sizes", "value_layer_sizes", "shared_encoder", "ppo_like_backbone", "normalize_obs",
+    )  # fmt: skip
+    resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs", "rollout_steps", "normalize_reward", "optimizer_type")
+    config: VMPOConfig
+    agent: VMPOAgent
+
+    def __init__(
+        self,
+        env_id: str | EnvFactory,
+        seed: int = 42,
+        device: str = "auto",
+        config: VMPOConfig | None = None,
+        **fields: Any,
+    ) -> None:
+        config = VMPOConfig.from_fields(config, fields)
+        super().__init__(env_id, seed, device, config)
+        with initialisation_seed(seed):
+            self.agent = VMPOAgent(
+                self.env.observation_dim, self.action_dim, *box_bounds(self.env.action_space), self.device, config
+            )
+        self.compiled: bool | None = None  # decided when the run's length is known, and kept to its end
+        self.health = Health(vmpo_rules(config.topk_fraction, config.batch_size, self.action_dim))
+        self._say: Callable[[str], None] | None = None  # tells the user something, while a run is open
+        self.action_noise = torch_generator(seed, "action_noise", self.device)
+        rollout = Rollout(config.rollout_steps, config.num_envs, self.env.observation_dim, self.action_dim, self.device)
+        normalizer = self.agent.obs_normalizer
+        self.collector = Collector(
+            self.env,
+            rollout,
+            make_actor(self.agent, self.action_noise),
+            normalizer if isinstance(normalizer, RunningNorm) else None,
+            RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None,
+        )
+
+    def _check_action_space(self) -> int:
+        dimensions = super()._check_action_space()
+        if not all(np.isfinite(bounds).all() for bounds in box_bounds(self.env.action_space)):
+            raise ValueError(
+                f"env: {self.env_name} has the action space {self.env.action_space}, whose bounds must be finite for "
+                f"{self.algorithm}, which squashes actions into them; wrap it so that they are, or use ppo."
+            )
+        return dimensions
+
+    def begin(self) -> None:
+        """Start the first episodes."""
+        self.collector.begin()
+
+    def too_short(self, total_steps: int) -> str | None:
+        """Say why a run of so many steps has no update to make."""
+        if total_steps >= self.config.batch_size:
+            return None
+        return (
+            f"total_steps = {total_steps} is less than rollout_steps * num_envs = {self.config.batch_size}: "
+            "there is no update to make, so nothing was trained."
+        )
+
+    def final_step(self, total_steps: int) -> int:
+        """Give the environment step at which a run of so many steps ends: whole rollouts."""
+        return total_steps // self.config.batch_size * self.config.batch_size
+
+    def between_updates(self) -> bool:
+        """Whether the rollout is empty."""
+        return self.collector.rollout.position == 0
+
+    def run_loop(self, run: Run) -> None:
+        """Train until the run ends."""
+        if self.compiled is None:
+            self.compiled = self._choose_compiled(run.total_steps)
+        if self.compiled and not compiler_available():
+            run.say("No C++ compiler is installed (Debian: g++), so gradient steps run as they are.")
+            self.compiled = False
+        if self.compiled:
+            run.say("Gradient steps are compiled, which takes a while before the first update.")
+            self.agent.use_compiled()
+        self._say = run.say
+        on_policy_loop(self, run, total_updates=run.total_steps // self.config.batch_size)
+
+    def _choose_compiled(self, total_steps: int) -> bool:
+        if self.config.compile != "auto":
+            return self.config.compile
+        long = self.config.gradient_steps(total_steps) >= COMPILED_FROM
+        return self.device.type == "cpu" and long and compiler_available()
+
+    def update(self, total_updates: int) -> dict[str, float]:
+        """Learn from the full rollout; where a number was not finite nothing changes, and the run goes on."""
+        metrics = self.agent.update(make_batch(self.agent, self.collector.rollout)) or {}
+        metrics["health/skipped"] = float(self.agent.skipped)
+        for warning in self.health.check(metrics):
+            if self._say is not None:
+                self._say(warning)
+        return metrics
+
+    def deterministic_action(self, obs: Tensor) -> Tensor:
+        """Give the mean's action for raw observations ``[B, O]``: ``[B, A]``."""
+        return self.agent.choose(obs, deterministic=True)
+
+    def learning_state(self) -> dict[str, Any]:
+        """Give networks, multipliers, normalisers, optimisers, generators, environments and the partial rollout."""
+        return {
+            "compiled": self.compiled,
+            "device": self.device.type,
+            "agent": self.agent.state_dict(),
+            "optimizer": self.agent.optimizer_state(),
+            "health": self.health.state_dict(),
+            "action_noise": self.action_noise.get_state(),
+            "collector": self.collector.state_dict(),
+        }
+
+    def load_learning_state(self, state: dict[str, Any]) -> str | None:
+        """Take it back; returns a sentence where that is not exact."""
+        self.compiled = state["compiled"]
+        self.agent.load_state_dict(state["agent"])
+        self.agent.load_optimizer_state(state["optimizer"])
+        self.health.load_state_dict(state["health"])
+        note = self.collector.load_state_dict(state["collector"])
+        if state["device"] == self.device.type:
+            self.action_noise.set_state(state["action_noise"])
+            return note
+        return note or (
+            f"the run was on {state['device']} and goes on on {self.device.type}, where its action noise starts anew: "
+            "it is not bit for bit what it would have been"
+        )

@@ -1,0 +1,258 @@
+"""A whole V-MPO update as the paper and the specification state it: slow, float64, NumPy, gradients by differences.
+
+Nothing of Minerva is imported here. Rows of restarting steps are dropped before anything is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Parameters = dict[str, Array]
+
+
+@dataclass
+class Settings:
+    normalize_advantages: bool = True
+    topk_fraction: float = 0.5
+    epsilon_eta: float = 0.1
+    epsilon_mu: float = 0.01
+    epsilon_sigma: float = 0.01
+    policy_lr: float = 5e-4
+    value_lr: float = 1e-3
+    temperature_lr: float = 1e-4
+    alpha_lr: float = 1e-4
+    max_grad_norm: float = 10.0
+    optimizer_type: str = "adam"
+    sgd_momentum: float = 0.9
+    m_steps: int = 1
+    shared_encoder: bool = False
+    ppo_like_backbone: bool = False
+
+
+class Optimizer:
+    """Adam with bias correction, or momentum as torch has it, one number at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.count: dict[str, int] = {}
+        self.first: Parameters = {}
+        self.second: Parameters = {}
+
+    def step(self, name: str, value: Array, gradient: Array, rate: float) -> Array:
+        m = self.first.setdefault(name, np.zeros_like(value))
+        v = self.second.setdefault(name, np.zeros_like(value))
+        n = self.count[name] = self.count.get(name, 0) + 1
+        if self.settings.optimizer_type == "sgd":
+            m[...] = self.settings.sgd_momentum * m + gradient
+            return value - rate * m
+        m[...] = 0.9 * m + 0.1 * gradient
+        v[...] = 0.999 * v + 0.001 * gradient**2
+        return value - rate * (m / (1 - 0.9**n)) / (np.sqrt(v / (1 - 0.999**n)) + 1e-5)
+
+
+@dataclass
+class State:
+    """What is learned: networks, and the dual variables before the softplus."""
+
+    networks: Parameters
+    duals: Parameters  # eta, mu, sigma: arrays of shape ()
+    optimizer: Optimizer = field(init=False)
+    settings: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        self.optimizer = Optimizer(self.settings)
+
+
+def positive(x: Array) -> float:
+    return math.log(1 + math.exp(float(x))) + 1e-8
+
+
+def positive_slope(x: Array) -> float:
+    return 1 / (1 + math.exp(-float(x)))
+
+
+# Networks
+
+
+def encode(p: Parameters, prefix: str, x: Array, ppo_like: bool) -> Array:
+    if ppo_like:
+        k = 0
+        while f"{prefix}.{k}.weight" in p:
+            x = np.tanh(x @ p[f"{prefix}.{k}.weight"].T + p[f"{prefix}.{k}.bias"])
+            k += 2
+        return x
+    x = x @ p[f"{prefix}.0.weight"].T + p[f"{prefix}.0.bias"]
+    x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    x = np.tanh(x * p[f"{prefix}.1.weight"] + p[f"{prefix}.1.bias"])
+    k = 3
+    while f"{prefix}.{k}.weight" in p:
+        x = x @ p[f"{prefix}.{k}.weight"].T + p[f"{prefix}.{k}.bias"]
+        x = np.where(x > 0, x, np.exp(np.minimum(x, 0)) - 1)
+        k += 2
+    return x
+
+
+def forward(p: Parameters, obs: Array, settings: Settings) -> tuple[Array, Array, Array]:
+    features = encode(p, "policy_encoder", obs, settings.ppo_like_backbone)
+    mean = features @ p["policy_mean.weight"].T + p["policy_mean.bias"]
+    if settings.ppo_like_backbone:
+        log_std = np.repeat(p["policy_logstd"], len(obs), axis=0)
+    else:
+        log_std = features @ p["policy_logstd.weight"].T + p["policy_logstd.bias"]
+    value_encoder = "policy_encoder" if settings.shared_encoder else "value_encoder"
+    of_value = encode(p, value_encoder, obs, settings.ppo_like_backbone)
+    return mean, np.clip(log_std, -20, 2), (of_value @ p["value_head.weight"].T + p["value_head.bias"])[:, 0]
+
+
+def log_prob(mean: Array, log_std: Array, actions: Array, low: Array, high: Array) -> Array:
+    """Density of an action: that of its raw action, divided by how much squashing stretches there."""
+    result = np.zeros(len(mean))
+    for b in range(len(mean)):
+        for j in range(mean.shape[1]):
+            centre, half, sigma = (high[j] + low[j]) / 2, (high[j] - low[j]) / 2, math.exp(log_std[b, j])
+            raw = math.atanh((actions[b, j] - centre) / half)
+            gauss = math.exp(-((raw - mean[b, j]) ** 2) / (2 * sigma**2)) / (sigma * math.sqrt(2 * math.pi))
+            stretch = half * (1 - math.tanh(raw) ** 2)
+            result[b] += math.log(gauss / stretch)
+    return result
+
+
+# The update
+
+
+def keep_top(scaled: Array, fraction: float) -> tuple[list[int], float]:
+    """Rows that are kept, and the smallest scaled advantage among those that were asked for."""
+    if fraction == 1:
+        return list(range(len(scaled))), min(scaled)
+    k = math.floor(fraction * len(scaled))
+    threshold = sorted(scaled, reverse=True)[k - 1]
+    return [i for i, s in enumerate(scaled) if s >= threshold], threshold
+
+
+def temperature_loss(eta: float, advantages: Array, importance: Array, kept: list[int], epsilon: float) -> float:
+    total = sum(importance[i] * math.exp(advantages[i] / eta) for i in kept)
+    return eta * epsilon + eta * math.log(total / len(kept))
+
+
+def fit_losses(p: Parameters, rows: dict[str, Array], psi: Array, kept: list[int], s: Settings) -> dict[str, float]:
+    """The parts of the M-step's loss that do not know the multipliers."""
+    mean, log_std, value = forward(p, rows["obs"], s)
+    sigma, old_sigma = np.exp(log_std), np.exp(rows["old_log_stds"])
+    kl_mean = [sum((m - o) ** 2 / (2 * z**2) for m, o, z in zip(*x, strict=True))
+               for x in zip(mean, rows["old_means"], old_sigma, strict=True)]  # fmt: skip
+    kl_std = [sum(0.5 * (o**2 / n**2 - 1 + 2 * (math.log(n) - math.log(o))) for n, o in zip(*x, strict=True))
+              for x in zip(sigma, old_sigma, strict=True)]  # fmt: skip
+    scores = log_prob(mean, log_std, rows["actions"], rows["low"], rows["high"])
+    return {
+        "nll": -sum(weight * score for weight, score in zip(psi, scores, strict=True)),
+        "mean_sel": float(np.mean([kl_mean[i] for i in kept])),
+        "std_sel": float(np.mean([kl_std[i] for i in kept])),
+        "mean": float(np.mean(kl_mean)),
+        "std": float(np.mean(kl_std)),
+        "value": float(np.mean([(v - r) ** 2 / 2 for v, r in zip(value, rows["returns"], strict=True)])),
+    }
+
+
+def slopes(function: Callable[[Parameters], float], p: Parameters, step: float = 1e-5) -> Parameters:
+    """Central differences, one parameter at a time."""
+    result = {name: np.zeros_like(value) for name, value in p.items()}
+    for name, value in p.items():
+        for index in np.ndindex(value.shape):
+            kept = value[index]
+            value[index] = kept + step
+            above = function(p)
+            value[index] = kept - step
+            below = function(p)
+            value[index] = kept
+            result[name][index] = (above - below) / (2 * step)
+    return result
+
+
+def update(state: State, batch: dict[str, Array], low: Array, high: Array) -> dict[str, float]:
+    """One update of vmpo.md, in place; returns the metrics."""
+    s, weights = state.settings, batch["restarting_weights"][:, 0]
+    rows = {name: values[weights > 0] for name, values in batch.items()}
+    for name in ("returns", "advantages", "importance_weights"):
+        rows[name] = rows[name][:, 0]
+    rows |= {"low": low, "high": high}
+    raw, importance = rows["advantages"], rows["importance_weights"]
+    advantages = (raw - np.mean(raw)) / (np.std(raw) + 1e-8) if s.normalize_advantages else raw
+
+    # E-step
+    eta = positive(state.duals["eta"])
+    kept, threshold = keep_top(advantages / eta, s.topk_fraction)
+    psi = np.zeros(len(raw))
+    for i in kept:
+        psi[i] = importance[i] * math.exp(advantages[i] / eta)
+    psi /= psi.sum()
+    dual_loss = temperature_loss(eta, advantages, importance, kept, s.epsilon_eta)
+    around = [temperature_loss(eta + h, advantages, importance, kept, s.epsilon_eta) for h in (1e-6, -1e-6)]
+    slope = (around[0] - around[1]) / 2e-6 * positive_slope(state.duals["eta"])
+    state.duals["eta"] = state.optimizer.step("eta", state.duals["eta"], np.array(slope), s.temperature_lr)
+
+    # M-step
+    before = {name: value.copy() for name, value in state.networks.items()}
+    for _ in range(s.m_steps):
+        parts = fit_losses(state.networks, rows, psi, kept, s)
+        excess = {"mu": s.epsilon_mu - parts["mean_sel"], "sigma": s.epsilon_sigma - parts["std_sel"]}
+        alpha_loss = sum(positive(state.duals[name]) * excess[name] for name in excess)
+        for name in excess:
+            slope = positive_slope(state.duals[name]) * excess[name]
+            state.duals[name] = state.optimizer.step(name, state.duals[name], np.array(slope), s.alpha_lr)
+        alpha_mu, alpha_sigma = positive(state.duals["mu"]), positive(state.duals["sigma"])
+
+        def total(p: Parameters, alpha_mu: float = alpha_mu, alpha_sigma: float = alpha_sigma) -> float:
+            x = fit_losses(p, rows, psi, kept, s)
+            return x["nll"] + alpha_mu * x["mean_sel"] + alpha_sigma * x["std_sel"] + x["value"]
+
+        loss, gradients = total(state.networks), slopes(total, state.networks)
+        norm = math.sqrt(sum((g**2).sum() for g in gradients.values()))
+        for name, gradient in gradients.items():
+            rate = s.value_lr if name.startswith("value_") else s.policy_lr
+            clipped = gradient * min(1.0, s.max_grad_norm / norm)
+            state.networks[name] = state.optimizer.step(name, state.networks[name], clipped, rate)
+
+    mean, log_std, value = forward(state.networks, rows["obs"], s)
+    moved = sum(((state.networks[name] - before[name]) ** 2).sum() for name in before)
+    returns, new_eta = rows["returns"], positive(state.duals["eta"])
+    entropies = [sum(0.5 * math.log(2 * math.pi * math.e * math.exp(x) ** 2) for x in log_std[i]) for i in kept]
+    return {
+        "loss/total": loss,
+        "loss/value": parts["value"],
+        "loss/policy": loss - parts["value"],
+        "loss/policy_weighted_nll": parts["nll"],
+        "loss/policy_kl_mean_pen": alpha_mu * parts["mean_sel"],
+        "loss/policy_kl_std_pen": alpha_sigma * parts["std_sel"],
+        "loss/alpha": alpha_loss,
+        "kl/mean": parts["mean"],
+        "kl/std": parts["std"],
+        "kl/mean_sel": parts["mean_sel"],
+        "kl/std_sel": parts["std_sel"],
+        "vmpo/alpha_mu": alpha_mu,
+        "vmpo/alpha_sigma": alpha_sigma,
+        "vmpo/dual_loss": dual_loss,
+        "vmpo/epsilon_eta": s.epsilon_eta,
+        "vmpo/temperature_raw": new_eta,
+        "vmpo/adv_std_over_temperature": float(np.std(advantages)) / new_eta,
+        "vmpo/selected_frac": len(kept) / len(raw),
+        "vmpo/threshold": float(threshold),
+        "vmpo/ess": 1 / float((psi**2).sum()),
+        "vmpo/restarting_frac": float(np.mean(weights == 0)),
+        "vmpo/importance_mean": float(np.mean(importance)),
+        "train/entropy": float(np.mean(entropies)),
+        "train/param_delta": math.sqrt(moved),
+        "train/mean_abs_action": float(np.mean(np.abs((high + low) / 2 + (high - low) / 2 * np.tanh(mean)))),
+        "adv/raw_mean": float(np.mean(raw)),
+        "adv/raw_std": float(np.std(raw)),
+        "returns/raw_mean": float(np.mean(returns)),
+        "returns/raw_std": float(np.std(returns)),
+        "value/explained_var": 1 - float(np.var(returns - value) / np.var(returns)),
+        "value/pred_mean": float(np.mean(value)),
+        "value/pred_std": float(np.std(value)),
+    }

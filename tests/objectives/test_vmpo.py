@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from minerva.objectives import mpo, vmpo
+from minerva.objectives.kl import kl_of_means, kl_of_stds
+from minerva.objectives.weighted import weighted_mean
+from tests.objectives import oracle_vmpo as oracle
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # what it stands on uses names that jax has deprecated
+    import rlax
+
+
+def t64(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def draw(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Advantages, restarting weights and importance weights."""
+    generator = torch.Generator().manual_seed(seed)
+    advantages = 2 * torch.randn(rows, generator=generator) + 0.5
+    restarting = (torch.rand(rows, generator=generator) < 0.8).float()
+    importance = torch.rand(rows, generator=generator) + 0.5
+    return advantages, restarting, importance
+
+
+def e_step(
+    advantages: torch.Tensor, restarting: torch.Tensor, importance: torch.Tensor, eta: torch.Tensor, fraction: float
+) -> tuple[vmpo.Selection, vmpo.EStep]:
+    scaled = vmpo.scale_advantages(advantages, restarting, eta)
+    selected = vmpo.select_top(scaled, restarting, fraction)
+    return selected, vmpo.e_step(scaled, selected.weights, importance, eta, epsilon=0.1)
+
+
+# Against RLax
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("fraction", "restarts"),
+    # RLax takes its share of all rows, restarting ones included; the two agree where there are none, or all are kept.
+    [(0.5, False), (0.3, False), (1.0, False), (1.0, True)],
+)
+def test_weights_and_temperature_loss_equal_rlax(fraction: float, restarts: bool, seed: int) -> None:
+    advantages, restarting, importance = draw(64, seed)
+    if not restarts:
+        restarting = torch.ones(64)
+    eta = torch.tensor(0.7, requires_grad=True)
+    _, found = e_step(advantages, restarting, importance, eta, fraction)
+    (slope,) = torch.autograd.grad(found.temperature_loss, eta)
+
+    def reference(eta: Any) -> Any:
+        loss, weights, count = rlax.vmpo_compute_weights_and_temperature_loss(
+            jnp.asarray(advantages.numpy()), jnp.asarray(restarting.numpy()), jnp.asarray(importance.numpy()),
+            rlax.LagrangePenalty(eta, jnp.asarray(0.1)), lambda x: x, fraction,
+        )  # fmt: skip
+        return loss, (weights, count)
+
+    (loss, (weights, _)), expected_slope = jax.value_and_grad(reference, has_aux=True)(jnp.asarray(0.7))
+    np.testing.assert_allclose(found.weights.numpy(), weights, rtol=1e-5, atol=1e-7)
+    assert found.temperature_loss.item() == pytest.approx(float(loss), rel=1e-5)
+    assert slope.item() == pytest.approx(float(expected_slope), rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.25])
+def test_the_share_is_of_the_rows_that_count(fraction: float) -> None:
+    advantages, restarting, importance = draw(60, 5)
+    real = restarting > 0
+    assert 0 < real.sum() < 60
+    _, found = e_step(advantages, restarting, importance, torch.tensor(0.7), fraction)
+    loss, weights, _ = rlax.vmpo_compute_weights_and_temperature_loss(
+        *(jnp.asarray(x[real].numpy()) for x in (advantages, restarting, importance)),
+        rlax.LagrangePenalty(jnp.asarray(0.7), jnp.asarray(0.1)), lambda x: x, fraction,
+    )  # fmt: skip
+    np.testing.assert_allclose(found.weights[real].numpy(), weights, rtol=1e-5, atol=1e-7)
+    assert not found.weights[~real].any()
+    assert found.temperature_loss.item() == pytest.approx(float(loss), rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_parts_of_the_loss_equal_rlax(seed: int) -> None:
+    advantages, _, importance = draw(40, seed)
+    generator = torch.Generator().manual_seed(seed)
+    mean, log_std, old_mean, old_log_std = (0.5 * torch.randn(40, 3, generator=generator) for _ in range(4))
+    log_probs = torch.randn(40, generator=generator)
+    inputs = [mean, log_std, log_probs]
+    alphas = torch.tensor([1.3, 0.4])
+    for x in (*inputs, alphas):
+        x.requires_grad_()
+    selected, found = e_step(advantages, torch.ones(40), importance, torch.tensor(0.7), 0.5)
+    d_mu = weighted_mean(kl_of_means(mean, old_mean, old_log_std).sum(-1), selected.weights)
+    d_sigma = weighted_mean(kl_of_stds(log_std, old_log_std).sum(-1), selected.weights)
+    nll = vmpo.weighted_nll(log_probs, found.weights)
+    penalty = mpo.kl_penalty(alphas[0], d_mu) + mpo.kl_penalty(alphas[1], d_sigma)
+    alpha_loss = mpo.alpha_loss(alphas[0], d_mu, 0.01) + mpo.alpha_loss(alphas[1], d_sigma, 0.02)
+    gradients = torch.autograd.grad(nll + penalty + alpha_loss, [*inputs, alphas])
+
+    arrays = [jnp.asarray(x.detach().numpy()) for x in (mean, log_std, log_probs, alphas)]
+    old = jnp.asarray(old_mean.numpy()), jnp.asarray(old_log_std.numpy())
+
+    def reference(mean: Any, log_std: Any, log_probs: Any, alphas: Any) -> Any:
+        kl_mean = (0.5 * (mean - old[0]) ** 2 / jnp.exp(2 * old[1])).sum(-1)
+        ratio = jnp.exp(2 * (old[1] - log_std))
+        kl_std = (0.5 * (ratio - 1 - jnp.log(ratio))).sum(-1)
+        constraints = [
+            (kl_mean, rlax.LagrangePenalty(alphas[0], jnp.asarray(0.01))),
+            (kl_std, rlax.LagrangePenalty(alphas[1], jnp.asarray(0.02))),
+        ]
+        _, parts = rlax.vmpo_loss(
+            log_probs, jnp.asarray(advantages.numpy()), rlax.LagrangePenalty(jnp.asarray(0.7), jnp.asarray(0.1)),
+            constraints, lambda x: x, importance_weights=jnp.asarray(importance.numpy()), top_k_fraction=0.5,
+        )  # fmt: skip
+        top = (parts.normalized_weights > 0).astype(jnp.float32)
+        # One value a sample; those of the constraints are taken over the kept ones.
+        kl_loss, alpha_loss = (jnp.sum(top * x) / jnp.sum(top) for x in (parts.kl_loss, parts.alpha_loss))
+        results = parts.policy_loss.mean(), kl_loss, alpha_loss
+        return sum(results), results
+
+    (_, parts), expected = jax.value_and_grad(reference, argnums=(0, 1, 2, 3), has_aux=True)(*arrays)
+    for value, part in zip((nll, penalty, alpha_loss), parts, strict=True):
+        assert value.item() == pytest.approx(float(part), rel=1e-5)
+    for gradient, slope in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(gradient.numpy(), slope, rtol=1e-4, atol=1e-6)
+
+
+# By hand
+
+
+def test_advantages_are_normalised_by_the_population_deviation_of_the_rows_that_count() -> None:
+    found = vmpo.normalize_advantages(t64(1, 3, 5, 100), t64(1, 1, 1, 0))
+    assert found[:3].tolist() == pytest.approx([-math.sqrt(1.5), 0.0, math.sqrt(1.5)])
+    # The constant is added to the deviation, not under the root.
+    tiny = vmpo.normalize_advantages(t64(-1e-8, 1e-8), t64(1, 1))
+    assert tiny.tolist() == pytest.approx([-0.5, 0.5])
+    assert vmpo.normalize_advantages(t64(4, 4), t64(1, 1)).tolist() == [0.0, 0.0]
+
+
+def test_scaling_by_hand() -> None:
+    assert vmpo.scale_advantages(t64(1, -3, 5), t64(1, 1, 0), t64(2)[0]).tolist() == [0.5, -1.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("scaled", "weights", "fraction", "expected", "threshold"),
+    [
+        ((1, 4, 3, 2), (1, 1, 1, 1), 0.5, (0, 1, 1, 0), 3),
+        ((1, 4, 3, 2), (1, 1, 1, 1), 0.75, (0, 1, 1, 1), 2),
+        ((1, 4, 3, 2), (1, 1, 1, 1), 0.74, (0, 1, 1, 0), 3),  # the share is rounded down
+        ((1, 4, 3, 2), (1, 1, 1, 1), 1.0, (1, 1, 1, 1), 1),
+        ((5, 4, 5, 5, 1, 0), (1, 1, 1, 1, 1, 1), 0.34, (1, 0, 1, 1, 0, 0), 5),  # ties stay
+        # A restarting row's 0 is larger than the rest and yet neither kept nor counted.
+        ((-1, 0, -3, -2, -4), (1, 0, 1, 1, 1), 0.5, (1, 0, 0, 1, 0), -2),
+        ((-1, 0, -3, -2), (1, 0, 1, 1), 1.0, (1, 0, 1, 1), -3),
+        ((0, 0, 0), (0, 0, 0), 1.0, (1, 1, 1), 0),  # nothing is left: all of them
+    ],
+)
+def test_selection_by_hand(
+    scaled: tuple[float, ...],
+    weights: tuple[float, ...],
+    fraction: float,
+    expected: tuple[float, ...],
+    threshold: float,
+) -> None:
+    found = vmpo.select_top(t64(*scaled), t64(*weights), fraction)
+    assert found.weights.tolist() == list(expected)
+    assert found.threshold.item() == threshold
+
+
+@pytest.mark.parametrize("fraction", [0.0, -0.5, 1.1, math.nan])
+def test_a_share_outside_the_interval_is_an_error(fraction: float) -> None:
+    with pytest.raises(ValueError, match=rf"topk_fraction: must lie in \(0, 1\], got {fraction}"):
+        vmpo.select_top(t64(1, 2), t64(1, 1), fraction)
+
+
+def test_a_share_that_keeps_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"topk_fraction: must keep at least one of the 3 samples .*got 0.3; give a"):
+        vmpo.select_top(t64(1, 2, 3, 4), t64(1, 1, 1, 0), 0.3)
+    with pytest.raises(ValueError, match="at least one of the 0 samples"):
+        vmpo.select_top(t64(0, 0), t64(0, 0), 0.5)
+
+
+def test_e_step_by_hand() -> None:
+    eta = t64(0.5)[0]
+    scaled = t64(2, 0, 4) * math.log(2)
+    found = vmpo.e_step(scaled, t64(1, 0, 1), t64(3, 1, 2), eta, epsilon=0.25)
+    # 3 * 4 and 2 * 16: of 44.
+    assert found.weights.tolist() == pytest.approx([12 / 44, 0, 32 / 44])
+    assert found.temperature_loss.item() == pytest.approx(0.5 * (0.25 + math.log(44 / 2)))
+
+
+def test_weighted_nll_by_hand() -> None:
+    log_probs = t64(-1, -2, -8).requires_grad_()
+    loss = vmpo.weighted_nll(log_probs, t64(0.25, 0.75, 0))
+    assert loss.item() == 1.75
+    (gradient,) = torch.autograd.grad(loss, log_probs)
+    assert gradient.tolist() == [-0.25, -0.75, 0.0]
+
+
+# Analytic facts
+
+
+def test_no_gradient_passes_through_weights_threshold_and_importance() -> None:
+    advantages, restarting, importance = (x.double().requires_grad_() for x in draw(20, 0))
+    eta = t64(0.7)[0].requires_grad_()
+    scaled = vmpo.scale_advantages(advantages, restarting.detach(), eta)
+    selected = vmpo.select_top(scaled, restarting.detach(), 0.5)
+    found = vmpo.e_step(scaled, selected.weights, importance, eta, 0.1)
+    assert not (found.weights.requires_grad or selected.weights.requires_grad or selected.threshold.requires_grad)
+    (slope,) = torch.autograd.grad(found.temperature_loss, importance, allow_unused=True)
+    assert slope is None
+
+
+def test_slope_of_the_temperature_loss_is_the_bound_less_the_divergence() -> None:
+    # d L_η / d η = ε - KL(ψ ‖ the kept samples' importance weights): zero where the bound is just met.
+    advantages, restarting, importance = (x.double() for x in draw(50, 3))
+    eta = t64(0.7)[0].requires_grad_()
+    selected, found = e_step(advantages, restarting, importance, eta, 0.5)
+    (slope,) = torch.autograd.grad(found.temperature_loss, eta)
+    psi = found.weights[selected.weights > 0]
+    base = importance[selected.weights > 0] / (selected.weights > 0).sum()
+    assert slope.item() == pytest.approx(0.1 - (psi * (psi / base).log()).sum().item(), rel=1e-9)
+
+
+def test_temperature_converges_to_where_its_bound_is_tight() -> None:
+    advantages, restarting, _ = (x.double() for x in draw(200, 4))
+    eta = t64(5)[0].requires_grad_()
+    for _ in range(400):
+        selected, found = e_step(advantages, restarting, torch.ones(200).double(), eta, 0.5)
+        (slope,) = torch.autograd.grad(found.temperature_loss, eta)
+        with torch.no_grad():
+            eta -= 2 * slope
+    psi = found.weights[selected.weights > 0]
+    assert (psi * (psi * len(psi)).log()).sum().item() == pytest.approx(0.1, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_against_the_oracle(fraction: float, seed: int) -> None:
+    advantages, restarting, importance = (x.double() for x in draw(30, seed))
+    selected, found = e_step(advantages, restarting, importance, t64(0.7)[0], fraction)
+    real = (restarting > 0).numpy()
+    values, factors = advantages.numpy()[real], importance.numpy()[real]
+    kept, threshold = oracle.keep_top(values / 0.7, fraction)
+    assert np.flatnonzero(selected.weights.numpy()[real]).tolist() == kept
+    assert selected.threshold.item() == pytest.approx(threshold)
+    expected = oracle.temperature_loss(0.7, values, factors, kept, 0.1)
+    assert found.temperature_loss.item() == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("size", [1e3, -1e3])
+def test_large_advantages_neither_overflow_nor_vanish(size: float) -> None:
+    # A restarting row's 0 lies a thousand above the rest, or below it.
+    advantages = torch.tensor([size, size - 1, size - 2, 0.0])
+    restarting = torch.tensor([1.0, 1.0, 1.0, 0.0])
+    _, found = e_step(advantages, restarting, torch.ones(4), torch.tensor(1.0), 1.0)
+    expected = torch.softmax(torch.tensor([0.0, -1.0, -2.0]), 0)
+    torch.testing.assert_close(found.weights[:3], expected, rtol=1e-4, atol=0)
+    assert found.temperature_loss.isfinite()
+
+
+@pytest.mark.parametrize("change", [lambda x: x + 3, lambda x: 5 * x])
+def test_normalised_advantages_know_neither_shift_nor_scale(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    advantages, restarting, _ = (x.double() for x in draw(30, 0))
+    found = vmpo.normalize_advantages(advantages, restarting)
+    torch.testing.assert_close(vmpo.normalize_advantages(change(advantages), restarting), found)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minerva.trainers.vmpo.config import VMPOConfig
+
+
+def test_defaults_are_the_specifications() -> None:
+    config = VMPOConfig()
+    expected: dict[str, Any] = {
+        "policy_layer_sizes": (256, 256), "value_layer_sizes": (256, 256), "normalize_advantages": True, "gamma": 0.99,
+        "advantage_estimator": "returns", "gae_lambda": 0.95, "policy_lr": 5e-4, "value_lr": 1e-3, "topk_fraction": 0.5,
+        "temperature_init": 1.0, "temperature_lr": 1e-4, "epsilon_eta": 0.1, "epsilon_mu": 0.01, "epsilon_sigma": 0.01,
+        "alpha_lr": 1e-4, "max_grad_norm": 10.0, "optimizer_type": "adam", "sgd_momentum": 0.9, "shared_encoder": False,
+        "ppo_like_backbone": False, "m_steps": 1, "num_envs": 1, "normalize_obs": True, "normalize_reward": False,
+    }  # fmt: skip
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"topk_fraction": 0.0}, r"topk_fraction: must lie in \(0, 1\], got 0.0; 0.5 keeps the better half"),
+        ({"topk_fraction": 1.5}, r"topk_fraction: must lie in \(0, 1\], got 1.5"),
+        (
+            {"topk_fraction": 0.1, "rollout_steps": 3, "num_envs": 3},
+            r"topk_fraction: must keep at least one of the rollout_steps \* num_envs = 3 \* 3 = 9 samples, got 0.1",
+        ),
+        ({"advantage_estimator": "td"}, "advantage_estimator: must be 'returns' or 'dae' or 'gae', got 'td'"),
+        ({"optimizer_type": "rmsprop"}, "optimizer_type: must be 'adam' or 'sgd', got 'rmsprop'"),
+        ({"m_steps": 0}, "m_steps: must be at least 1, got 0"),
+        ({"rollout_steps": 0}, "rollout_steps: must be at least 1, got 0"),
+        ({"temperature_init": 0.0}, "temperature_init: must be greater than 0, got 0.0"),
+        ({"epsilon_eta": -0.1}, "epsilon_eta: must be greater than 0"),
+        ({"epsilon_mu": 0.0}, "epsilon_mu: must be greater than 0"),
+        ({"epsilon_sigma": 0.0}, "epsilon_sigma: must be greater than 0"),
+        ({"alpha_lr": 0.0}, "alpha_lr: must be greater than 0"),
+        ({"value_lr": 0.0}, "value_lr: must be greater than 0"),
+        ({"gamma": 1.1}, r"gamma: must lie in \[0, 1\], got 1.1"),
+        ({"policy_layer_sizes": ()}, "policy_layer_sizes: must name at least one layer"),
+        ({"compile": "yes"}, "compile: must be 'auto', True or False, got 'yes'"),
+    ],
+)
+def test_rules(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        VMPOConfig(**fields)
+
+
+def test_a_share_may_keep_a_single_sample() -> None:
+    assert VMPOConfig(topk_fraction=0.25, rollout_steps=2, num_envs=2).batch_size == 4
+
+
+def test_gradient_steps_are_counted_in_whole_rollouts() -> None:
+    config = VMPOConfig(rollout_steps=8, num_envs=4, m_steps=5)
+    assert config.gradient_steps(32 * 3 + 31) == 15

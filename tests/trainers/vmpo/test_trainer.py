@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import csv
+import math
+import os
+import signal
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import minerva
+from minerva.checkpointing import CheckpointError
+from minerva.trainers.gradient_step import compiler_available
+from minerva.trainers.vmpo import trainer as trainer_module
+from minerva.trainers.vmpo.agent import make_batch
+from minerva.trainers.vmpo.trainer import VMPOTrainer
+from minerva.utils.running_norm import RunningNorm
+from tests.trainers.ppo.small_run import logged, metrics_of, same
+from tests.trainers.vmpo.small_run import ROLLOUT, same_run, small_trainer, state_of
+
+TOTAL = ROLLOUT * 5
+
+
+def train(folder: Path, total_steps: int = TOTAL, callbacks: Any = None, **fields: Any) -> VMPOTrainer:
+    trainer = small_trainer(**fields)
+    try:
+        trainer.train(total_steps, folder, callbacks)
+    finally:
+        trainer.close()
+    return trainer
+
+
+# Resume
+
+
+def interrupt_at(step: int) -> Callable[[Any], None]:
+    def look(trainer: Any) -> None:
+        if trainer.env_steps == step:
+            signal.raise_signal(signal.SIGTERM)
+
+    return look
+
+
+def assert_resumes_exactly(folder: Path, stops: list[int], total: int, **fields: Any) -> None:
+    train(folder / "whole", total, **fields)
+    for i, stop in enumerate([*stops, total]):
+        trainer = small_trainer(**fields)
+        if i:
+            trainer.load(folder / "run")
+        with pytest.raises(SystemExit) if stop < total else nullcontext():
+            trainer.train(total, folder / "run", interrupt_at(stop) if stop < total else None)
+        trainer.close()
+    assert same_run(folder / "whole", folder / "run")
+    assert state_of(folder / "run")["updates"] == total // trainer.config.batch_size
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"env_id": "Hopper-v5", "num_envs": 2, "eval_max_steps": 3, "advantage_estimator": "gae"},
+        {"optimizer_type": "sgd", "normalize_reward": True, "ppo_like_backbone": True},
+    ],
+)
+def test_a_run_goes_on_bit_for_bit(fields: dict[str, Any], tmp_path: Path) -> None:
+    # Before the first update, in the middle of a rollout, at its end, after it.
+    count = fields.get("num_envs", 1)
+    stops = [count * step for step in (1, ROLLOUT - 1, ROLLOUT, ROLLOUT + 1, 3 * ROLLOUT + 5)]
+    assert_resumes_exactly(tmp_path, stops, count * TOTAL, **fields)
+
+
+@pytest.mark.parametrize("step", range(2, 2 * ROLLOUT, 5))
+def test_any_step_is_a_good_one_to_resume_from(step: int, tmp_path: Path) -> None:
+    # Episodes of 7 steps: ends, restarting steps and first steps come by in turn.
+    fields: dict[str, Any] = {"env_kwargs": {"max_episode_steps": 7}, "eval_episodes": 0, "m_steps": 1}
+    assert_resumes_exactly(tmp_path, [step], 3 * ROLLOUT, **fields)
+
+
+@pytest.mark.skipif(
+    not compiler_available() and not os.environ.get("CI"), reason="no C++ compiler is installed (Debian: g++)"
+)
+def test_a_compiled_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    train(tmp_path / "whole", ROLLOUT * 3, compile=True, eval_episodes=0)
+    train(tmp_path / "run", ROLLOUT * 3, lambda trainer: trainer.env_steps < ROLLOUT + 3, compile=True, eval_episodes=0)
+    # Whatever the rest of the run is started with: what was decided at its start is kept.
+    trainer = small_trainer(compile=False, eval_episodes=0)
+    trainer.load(tmp_path / "run")
+    trainer.train(ROLLOUT * 3)
+    trainer.close()
+    assert state_of(tmp_path / "run")["compiled"] is True
+    assert same_run(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize(("total_steps", "compiled"), [(ROLLOUT * 10, True), (ROLLOUT * 9, False)])
+def test_long_runs_are_compiled(
+    total_steps: int, compiled: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(trainer_module, "COMPILED_FROM", 20)
+    monkeypatch.setattr(trainer_module, "compiler_available", lambda: True)
+    trainer = small_trainer(compile="auto", eval_episodes=0)
+    asked = []
+    monkeypatch.setattr(trainer.agent, "use_compiled", lambda: asked.append(True))
+    trainer.train(total_steps, tmp_path / "run", lambda trainer: trainer.env_steps < 5)
+    trainer.close()
+    assert (bool(asked), state_of(tmp_path / "run")["compiled"]) == (compiled, compiled)
+
+
+def test_without_a_compiler_steps_run_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(trainer_module, "compiler_available", lambda: False)
+    train(tmp_path / "run", ROLLOUT, compile=True, console=True, eval_episodes=0)
+    assert "No C++ compiler is installed" in capsys.readouterr().out
+    assert state_of(tmp_path / "run")["compiled"] is False
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"policy_layer_sizes": (9,)}, r"was made with policy_layer_sizes = \[8, 8\], got \[9\]"),
+        ({"value_layer_sizes": (9,)}, r"was made with value_layer_sizes = \[8, 8\], got \[9\]"),
+        ({"shared_encoder": True}, "was made with shared_encoder = False, got True"),
+        ({"ppo_like_backbone": True}, "was made with ppo_like_backbone = False, got True"),
+        ({"normalize_obs": False}, "was made with normalize_obs = True, got False"),
+        ({"normalize_reward": True}, "was made with normalize_reward = False, got True"),
+        ({"rollout_steps": 8}, "was made with rollout_steps = 16, got 8"),
+        ({"optimizer_type": "sgd"}, "was made with optimizer_type = adam, got sgd"),
+    ],
+)
+def test_a_checkpoint_of_another_shape_is_refused(fields: dict[str, Any], message: str, tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT, eval_episodes=0)
+    trainer = small_trainer(**fields)
+    with pytest.raises(CheckpointError, match=message):
+        trainer.load(tmp_path / "run")
+    trainer.close()
+
+
+def test_a_new_run_may_start_with_the_policy_of_another(tmp_path: Path) -> None:
+    old = train(tmp_path / "run", ROLLOUT * 2, eval_episodes=0)
+    trainer = small_trainer(seed=5)
+    trainer.init_from(tmp_path / "run")
+    trainer.close()
+    assert same(dict(trainer.agent.state_dict()), dict(old.agent.state_dict()))
+
+
+# Evaluation
+
+
+def test_evaluation_leaves_training_untouched(tmp_path: Path) -> None:
+    train(tmp_path / "often", eval_interval=1)
+    train(tmp_path / "never", eval_episodes=0)
+    often, never = state_of(tmp_path / "often"), state_of(tmp_path / "never")
+    assert len(logged(tmp_path / "often", "eval/return_mean")) == 6
+    for part in ("agent", "optimizer", "action_noise", "collector"):
+        assert same(often[part], never[part]), part
+
+
+def test_a_trained_policy_acts_from_its_checkpoint(tmp_path: Path) -> None:
+    trainer = train(tmp_path / "run", num_envs=2, total_steps=2 * TOTAL)
+    assert (tmp_path / "run" / "vmpo_best.pt").exists()
+    policy = minerva.load(tmp_path / "run")
+    obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    expected = trainer.deterministic_action(torch.from_numpy(obs)).numpy()
+    np.testing.assert_array_equal(policy.act(obs), expected)
+    assert policy.act(obs[0]).shape == (1,)
+    # Pendulum's bounds are ±2, and come with the checkpoint.
+    actions = policy.act(np.repeat(obs, 400, axis=0), deterministic=False)
+    assert 1.8 < np.abs(actions).max() <= 2.0
+
+
+# The run
+
+
+def test_what_is_learned_from_is_what_the_policy_saw_and_did(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trainer = small_trainer("HalfCheetah-v5", num_envs=2, eval_episodes=0, policy_lr=3e-3)
+    normalizer, act = trainer.agent.obs_normalizer, trainer.collector._act
+    assert isinstance(normalizer, RunningNorm)
+    seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    batches = []
+    update = trainer.agent.update
+
+    def watch_act(obs: torch.Tensor) -> torch.Tensor:
+        actions = act(obs)
+        with torch.no_grad():
+            seen.append((obs.clone(), actions, trainer.agent.policy(obs)[0]))
+        return actions
+
+    def watch_update(batch: dict[str, torch.Tensor]) -> Any:
+        obs, actions, means = (torch.stack(parts).flatten(0, 1) for parts in zip(*seen, strict=True))
+        assert torch.equal(batch["obs"], obs) and torch.equal(batch["actions"], actions)
+        torch.testing.assert_close(batch["old_means"], means, rtol=0, atol=1e-5)
+        seen.clear()
+        statistics = normalizer.mean.clone()
+        metrics = update(batch)
+        assert torch.equal(normalizer.mean, statistics)
+        batches.append(metrics)
+        return metrics
+
+    monkeypatch.setattr(trainer.collector, "_act", watch_act)
+    monkeypatch.setattr(trainer.agent, "update", watch_update)
+    trainer.train(ROLLOUT * 2 * 4, tmp_path / "run")
+    trainer.close()
+    assert len(batches) == 4
+
+
+def test_logged_names_are_those_of_the_specification(tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT * 2, env_kwargs={"max_episode_steps": 10})
+    with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
+        names = {row["name"] for row in csv.DictReader(file)}
+    groups = {
+        "loss": "total value policy policy_weighted_nll policy_kl_mean_pen policy_kl_std_pen alpha",
+        "kl": "mean std mean_sel std_sel",
+        "vmpo": "alpha_mu alpha_sigma dual_loss epsilon_eta temperature_raw adv_std_over_temperature selected_frac "
+        "threshold ess restarting_frac importance_mean",
+        "train": "entropy param_delta mean_abs_action episode_return episode_length",
+        "adv": "raw_mean raw_std",
+        "returns": "raw_mean raw_std",
+        "value": "explained_var pred_mean pred_std",
+        "health": "kl_mean_ratio kl_std_ratio dual_saturation skipped",
+        "charts": "SPS",
+        "eval": "return_mean return_std return_min return_max return_median length_mean",
+    }
+    assert names == {f"{group}/{name}" for group, text in groups.items() for name in text.split()}
+    # Steps 11 and 22 cross into a new episode.
+    assert logged(tmp_path / "run", "vmpo/restarting_frac") == [(16, 1 / 16), (32, 1 / 16)]
+
+
+def test_a_bad_update_is_skipped_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    honest, calls = make_batch, 0
+    trainer = small_trainer(eval_episodes=0)
+    kept: list[Any] = []
+
+    def poisoned(*arguments: Any) -> dict[str, torch.Tensor]:
+        nonlocal calls
+        calls += 1
+        batch = honest(*arguments)
+        if calls == 2:
+            batch["advantages"][3] = math.nan
+        if calls in (2, 3):
+            parameters = {name: value.clone() for name, value in trainer.agent.named_parameters()}
+            kept.append((parameters, trainer.agent.optimizer_state()))
+        return batch
+
+    monkeypatch.setattr(trainer_module, "make_batch", poisoned)
+    with pytest.warns(RuntimeWarning, match=r"skipped \(1 so far\)"):
+        result = trainer.train(ROLLOUT * 4, tmp_path / "run")
+    trainer.close()
+    assert (result.updates, result.env_steps) == (4, ROLLOUT * 4)
+    before, after = kept
+    assert (before[1].pop("skipped"), after[1].pop("skipped")) == (0, 1)
+    assert all(same(a, b) for a, b in zip(before, after, strict=True))
+    assert logged(tmp_path / "run", "health/skipped") == [(16, 0.0), (32, 1.0), (48, 1.0), (64, 1.0)]
+    assert [step for step, _ in logged(tmp_path / "run", "loss/total")] == [16, 48, 64]
+
+
+def test_an_ill_run_is_told_so_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # Steps that are far too large for bounds that are far too small.
+    train(tmp_path / "run", ROLLOUT * 12, console=True, eval_episodes=0, policy_lr=0.05, epsilon_mu=1e-6)
+    said = capsys.readouterr().out
+    assert said.count("times as far as epsilon_mu allows") == 1
+    assert "kl_mean" in state_of(tmp_path / "run")["health"]["spoken"]
+    trainer = small_trainer(console=True, eval_episodes=0, policy_lr=0.05, epsilon_mu=1e-6)
+    trainer.load(tmp_path / "run")
+    trainer.train(ROLLOUT * 20)
+    trainer.close()
+    assert "times as far as epsilon_mu allows" not in capsys.readouterr().out
+
+
+def test_too_few_steps_for_one_update_says_both_numbers_and_makes_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trainer = small_trainer(num_envs=2)
+    result = trainer.train(ROLLOUT * 2 - 1, tmp_path / "run")
+    trainer.close()
+    said = capsys.readouterr().out
+    assert "31" in said and "32" in said and "rollout_steps * num_envs" in said
+    assert (result.env_steps, result.updates) == (0, 0) and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("estimator", ["returns", "dae", "gae"])
+@pytest.mark.parametrize(
+    "fields", [{"shared_encoder": True}, {"ppo_like_backbone": True}, {"optimizer_type": "sgd", "normalize_obs": False}]
+)
+def test_every_kind_of_update_trains(estimator: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    trainer = small_trainer(advantage_estimator=estimator, eval_episodes=0, **fields)
+    before = {name: x.clone() for name, x in trainer.agent.named_parameters()}
+    trainer.train(ROLLOUT * 2 + 5, tmp_path / "run")  # 5 steps are left over
+    trainer.close()
+    assert (trainer.updates, trainer.env_steps) == (2, ROLLOUT * 2)
+    after = dict(trainer.agent.named_parameters())
+    assert all(not torch.equal(after[name], before[name]) and after[name].isfinite().all() for name in before)
+    assert all(math.isfinite(value) for _, _, value in metrics_of(tmp_path / "run"))
+
+
+class Boundless(gymnasium.Env[Any, Any]):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+
+    def reset(self, **_: Any) -> Any:
+        return np.zeros(1, dtype=np.float32), {}
+
+
+def test_mistakes() -> None:
+    with pytest.raises(ValueError, match=r"env: .* whose bounds must be finite for vmpo, .*; wrap it .*, or use ppo"):
+        VMPOTrainer(Boundless, 1, "cpu")
+    with pytest.raises(
+        ValueError, match=r"CartPole-v1 has the action space Discrete\(2\), which vmpo does not support"
+    ):
+        VMPOTrainer("CartPole-v1", 1, "cpu")
+    with pytest.raises(ValueError, match=r"topk_fraction: must lie in \(0, 1\], got 2.0"):
+        VMPOTrainer("Pendulum-v1", 1, "cpu", topk_fraction=2.0)
+
+
+def test_seed_decides_the_weights_and_leaves_the_global_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    trainers = [small_trainer(seed=seed) for seed in (1, 1, 2)]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    states = [dict(trainer.agent.state_dict()) for trainer in trainers]
+    assert same(states[0], states[1]) and not same(states[0], states[2])
+    for trainer in trainers:
+        trainer.close()
+
+
+class Pulse(gymnasium.Env[Any, Any]):
+    """Pays for a positive action, ends after four steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        return np.zeros(1, dtype=np.float32), float(action[0]), self.time == 4, False, {}
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    trainer = small_trainer(Pulse, rollout_steps=128, m_steps=10, policy_lr=0.005, value_lr=0.01, seed=0)
+    result = trainer.train(128 * 12, tmp_path / "run")
+    trainer.close()
+    assert result.first_evaluation is not None and result.last_evaluation is not None
+    assert abs(result.first_evaluation.returns.mean()) < 2.0
+    assert result.last_evaluation.returns.mean() > 3.0
