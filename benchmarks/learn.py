@@ -107,7 +107,18 @@ def main() -> None:
         except subprocess.CalledProcessError:
             print(f"{env_id} seed {seed} FAILED:\n{folder.with_suffix('.log').read_text()[-2000:]}", flush=True)
             return
-        command = " ".join(["minerva train", arguments.algo, "--env", env_id, "--seed", str(seed), *overrides])
+        words = [
+            "minerva train",
+            arguments.algo,
+            "--env",
+            env_id,
+            "--seed",
+            seed,
+            "--device",
+            arguments.device,
+            *overrides,
+        ]
+        command = " ".join(map(str, words))
         about = {"algorithm": arguments.algo, "env": env_id, "seed": seed, "command": command, **provenance}
         with one_at_a_time:
             row = keep(folder, arguments.out / arguments.algo / name, about)

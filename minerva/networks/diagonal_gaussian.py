@@ -1,4 +1,4 @@
-"""A Gaussian policy whose mean and standard deviation both depend on the state; its actions are clipped, not squashed."""
+"""A Gaussian policy whose mean and deviation both depend on the state; its actions are clipped, not squashed."""
 
 from __future__ import annotations
 

@@ -1,17 +1,35 @@
-"""Running a whole update as one piece: compiled, and on a GPU captured as a graph."""
+"""Running many operations as one piece: compiled, and on a GPU captured as a graph. The one compile site."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from minerva.trainers import gradient_step
-
 Function = Callable[..., Any]
 """Of tensors alone, of static shapes; it may write into tensors that it holds, and draws no random numbers."""
+
+
+def compiled(function: Function) -> Function:
+    """Compile a function of tensors of static shapes as a whole."""
+
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    # Under a code object of its own. The compiler keeps what it made by code object, and gives up at the eighth: many
+    # runs in one process, each with other settings, would come to that.
+    own = FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
+    return torch.compile(own, fullgraph=True, dynamic=False)
+
+
+def compiler_available() -> bool:
+    """Whether a C++ compiler is installed, which compiling for the CPU needs."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++") if name)
 
 
 class Captured:
@@ -54,8 +72,8 @@ class Captured:
         return graph
 
 
-def accelerated(function: Function, written: Sequence[Tensor], compiled: bool, captured: bool) -> Function:
+def accelerated(function: Function, written: Sequence[Tensor], compile_it: bool, capture_it: bool) -> Function:
     """Make a function faster: compile it as a whole, capture it as a graph, or both."""
-    if compiled:
-        function = gradient_step.compiled(function)
-    return Captured(function, written) if captured else function
+    if compile_it:
+        function = compiled(function)
+    return Captured(function, written) if capture_it else function

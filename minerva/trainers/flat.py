@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -23,10 +24,20 @@ class FlatModule:
         self.module = module
         self._layout = [(name, parameter.shape) for name, parameter in module.named_parameters()]
         self._sizes = [shape.numel() for _, shape in self._layout]
-        parameters = list(module.parameters())
-        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-        for parameter, piece in zip(parameters, torch.split_with_sizes(self.vector, self._sizes), strict=True):
+        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])
+        self._tie()
+
+    def _tie(self) -> None:
+        pieces = torch.split_with_sizes(self.vector, self._sizes)
+        for parameter, piece in zip(self.module.parameters(), pieces, strict=True):
             parameter.data = piece.view(parameter.shape)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FlatModule:
+        # Parameters are copied apart from the vector that they are views of: a copy would learn, and not show it.
+        twin = memo[id(self)] = copy.copy(self)
+        twin.module, twin.vector = copy.deepcopy(self.module, memo), copy.deepcopy(self.vector, memo)
+        twin._tie()
+        return twin
 
     def __call__(self, vector: Tensor, *inputs: Tensor) -> Any:
         """Call the module with the parameters of `vector`."""

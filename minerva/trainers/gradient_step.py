@@ -1,16 +1,15 @@
-"""One gradient step: loss, gradient, clipping, optimiser; plain, or compiled as one function. The one compile site."""
+"""One gradient step: loss, gradient, clipping, optimiser; plain, or compiled as one function."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
+
+from minerva.trainers.accelerate import compiled
 
 Losses = tuple[Tensor, ...]
 """Scalars; the first is the loss that is minimised."""
@@ -184,20 +183,3 @@ def _adam_step(
         return applied, losses
 
     return step
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function of tensors of static shapes as a whole."""
-
-    def call(*arguments: Any) -> Any:
-        return function(*arguments)
-
-    # Under a code object of its own. The compiler keeps what it made by code object, and gives up at the eighth: many
-    # runs in one process, each with other settings, would come to that.
-    own = FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
-    return torch.compile(own, fullgraph=True, dynamic=False)
-
-
-def compiler_available() -> bool:
-    """Whether a C++ compiler is installed, which compiling for the CPU needs."""
-    return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++") if name)

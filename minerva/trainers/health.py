@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,7 @@ class Health:
 
     def check(self, metrics: Mapping[str, float]) -> list[str]:
         """Take in the metrics of an update; returns what is to be said, mostly nothing."""
-        warnings = []
+        said = []
         for rule in self._rules:
             value = metrics.get(rule.metric, math.nan)
             if math.isnan(value):
@@ -62,8 +63,8 @@ class Health:
             self._in_a_row[rule.name] = self._in_a_row[rule.name] + 1 if ill else 0
             if self._in_a_row[rule.name] >= rule.checks and rule.name not in self._spoken:
                 self._spoken.add(rule.name)
-                warnings.append("Health: " + rule.warning.format(value=f"{value:.3g}"))
-        return warnings
+                said.append("Health: " + rule.warning.format(value=f"{value:.3g}"))
+        return said
 
     def state_dict(self) -> dict[str, Any]:
         """Give what has been said and seen, as plain values."""
@@ -257,3 +258,20 @@ def vmpo_rules(topk_fraction: float, batch_size: int, action_dim: int) -> tuple[
         ),
         _skipped("policy_lr or value_lr"),
     )
+
+
+def warn_of_skipped(count: int, seen: int | None = None) -> None:
+    """Warn of batches that were left out: of the first five, then of every hundredth.
+
+    Args:
+        count: How many, in all.
+        seen: How many of them were spoken of before; by default all but one.
+    """
+    seen = count - 1 if seen is None else seen
+    if seen < 5 or count // 100 > seen // 100:
+        warnings.warn(
+            f"a batch gave a number that is not finite and was skipped ({count} so far); nothing was changed by it. "
+            "If they go on, try lower learning rates, or look at the environment's rewards",
+            RuntimeWarning,
+            stacklevel=3,
+        )

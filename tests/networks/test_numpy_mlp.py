@@ -35,6 +35,14 @@ def test_equals_a_network_with_layer_norm_and_elu(rows: int, layers: tuple[int, 
         np.testing.assert_allclose(found, network(x).numpy(), rtol=1e-5, atol=5e-6)
 
 
+def test_layer_norm_of_small_numbers() -> None:
+    # Where the constant under the root outweighs the variance.
+    network = nn.Sequential(nn.LayerNorm(8))
+    x = 1e-3 * torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        np.testing.assert_allclose(NumpyMLP(network)(x.numpy()), network(x).numpy(), rtol=1e-4, atol=1e-6)
+
+
 def test_sees_what_is_written_into_the_module_later_and_leaves_its_input_alone() -> None:
     network, other = tanh_mlp(3, (8,), 2, 1.0), tanh_mlp(3, (8,), 2, 1.0)
     fast = NumpyMLP(network)

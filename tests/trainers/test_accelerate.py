@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from minerva.trainers.accelerate import Captured, accelerated
-from minerva.trainers.gradient_step import compiler_available
+from minerva.trainers.accelerate import Captured, accelerated, compiler_available
 
 needs_compiler = pytest.mark.skipif(
     not compiler_available() and not os.environ.get("CI"), reason="no C++ compiler is installed (Debian: g++)"
@@ -49,13 +48,13 @@ def check(function: object, held: Sum, device: str) -> None:
 
 def test_neither_is_the_function_itself() -> None:
     held = Sum()
-    assert accelerated(held, (held.total, held.calls), compiled=False, captured=False) is held
+    assert accelerated(held, (held.total, held.calls), compile_it=False, capture_it=False) is held
 
 
 @needs_compiler
 def test_compiled_it_does_the_same() -> None:
     held = Sum()
-    check(accelerated(held, (held.total, held.calls), compiled=True, captured=False), held, "cpu")
+    check(accelerated(held, (held.total, held.calls), compile_it=True, capture_it=False), held, "cpu")
 
 
 @needs_compiler
@@ -63,7 +62,7 @@ def test_what_cannot_be_compiled_as_a_whole_is_an_error() -> None:
     def branches(x: Tensor) -> Tensor:
         return x + 1 if x.sum() > 0 else x - 1
 
-    function = accelerated(branches, (), compiled=True, captured=False)
+    function = accelerated(branches, (), compile_it=True, capture_it=False)
     with pytest.raises(torch._dynamo.exc.Unsupported):
         function(torch.ones(2))
 
@@ -72,6 +71,6 @@ def test_what_cannot_be_compiled_as_a_whole_is_an_error() -> None:
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiler)])
 def test_captured_it_does_the_same(compiled: bool) -> None:
     held = Sum("cuda")
-    function = accelerated(held, (held.total, held.calls), compiled=compiled, captured=True)
+    function = accelerated(held, (held.total, held.calls), compile_it=compiled, capture_it=True)
     assert isinstance(function, Captured)
     check(function, held, "cuda")

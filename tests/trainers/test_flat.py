@@ -62,6 +62,16 @@ def test_a_call_with_another_vector() -> None:
     torch.testing.assert_close(gradient, expected)
 
 
+def test_a_copy_is_tied_to_a_vector_of_its_own() -> None:
+    flat = FlatModule(Small())
+    kept = flat.vector.clone()
+    twin = copy.deepcopy(flat)
+    twin.vector.add_(1)
+    assert torch.equal(twin.vector, parameters_to_vector(twin.module.parameters()))
+    assert torch.equal(twin.vector, kept + 1)
+    assert torch.equal(flat.vector, kept) and torch.equal(parameters_to_vector(flat.module.parameters()), kept)
+
+
 def test_one_value_for_each_parameter() -> None:
     found = FlatModule(Small()).expanded({"first": 1.0, "second.weight": 2.0, "second.bias": 3.0, "gain": 4.0})
     # The module's own parameters come before those of its parts.

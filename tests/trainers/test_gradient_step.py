@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from minerva.trainers.gradient_step import CompiledStep, GradientStep, PlainStep, compiled, compiler_available
+from minerva.trainers.accelerate import compiled, compiler_available
+from minerva.trainers.gradient_step import CompiledStep, GradientStep, PlainStep
 
 pytestmark = pytest.mark.skipif(
     not compiler_available() and not os.environ.get("CI"), reason="no C++ compiler is installed (Debian: g++)"

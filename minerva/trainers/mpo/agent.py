@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from minerva.objectives.gaussian import gaussian_log_prob
 from minerva.objectives.kl import kl_of_means, kl_of_stds
 from minerva.objectives.retrace import retrace_target
 from minerva.trainers.flat import FlatModule, FlatOptimizer
+from minerva.trainers.health import warn_of_skipped
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.utils.running_norm import RunningNorm
 
@@ -380,6 +380,7 @@ class MPOAgent(nn.Module):
         self.obs_normalizer: RunningNorm | nn.Identity = RunningNorm(obs_dim) if config.normalize_obs else nn.Identity()
         self.generator = generator or torch.Generator(self.device).manual_seed(int(torch.randint(2**62, ())))
         flat = [FlatModule(module) for module in (self.policy, self.policy_target, self.q, self.q_target, self.duals)]
+        self._flat = flat  # held, so that a copy of the agent ties each of them to its vector again
         moments = [FlatOptimizer.first_moments(flat[i].vector) for i in (0, 2, 4)]
         count = torch.zeros(1, dtype=torch.float64, device=self.device)
         self.learned = Learned._make([*(module.vector for module in flat), *moments, count])
@@ -561,23 +562,6 @@ def named_metrics(metrics: Metrics, config: MPOConfig) -> dict[str, float]:
         "health/dual_saturation": plain.saturation.item(),
         **per_dimension,
     }
-
-
-def warn_of_skipped(count: int, seen: int | None = None) -> None:
-    """Warn of batches that were left out: of the first five, then of every hundredth.
-
-    Args:
-        count: How many, in all.
-        seen: How many of them were spoken of before; by default all but one.
-    """
-    seen = count - 1 if seen is None else seen
-    if seen < 5 or count // 100 > seen // 100:
-        warnings.warn(
-            f"a batch gave a number that is not finite and was skipped ({count} so far); nothing was changed by it. "
-            "If they go on, try lower learning rates, or look at the environment's rewards",
-            RuntimeWarning,
-            stacklevel=3,
-        )
 
 
 class Actor:

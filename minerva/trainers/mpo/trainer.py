@@ -17,10 +17,9 @@ from minerva.callbacks import CallbackLike
 from minerva.environments.base import box_bounds
 from minerva.environments.ids import EnvFactory
 from minerva.storage.replay import Replay
-from minerva.trainers.accelerate import accelerated
+from minerva.trainers.accelerate import accelerated, compiler_available
 from minerva.trainers.collector import ReplayCollector
-from minerva.trainers.gradient_step import compiler_available
-from minerva.trainers.health import MPO_RULES, Health
+from minerva.trainers.health import MPO_RULES, Health, warn_of_skipped
 from minerva.trainers.loop import off_policy_loop
 from minerva.trainers.mpo.agent import (
     Actor,
@@ -31,7 +30,6 @@ from minerva.trainers.mpo.agent import (
     SequenceBatch,
     apply_update,
     named_metrics,
-    warn_of_skipped,
 )
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.run import Run, TrainingResult

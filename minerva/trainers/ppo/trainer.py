@@ -10,8 +10,9 @@ from torch import Tensor
 from minerva.environments import RewardNormalizer
 from minerva.environments.ids import EnvFactory
 from minerva.storage.rollout import Rollout
+from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.collector import Collector
-from minerva.trainers.gradient_step import GradientStep, compiler_available
+from minerva.trainers.gradient_step import GradientStep
 from minerva.trainers.loop import on_policy_loop
 from minerva.trainers.ppo.agent import Agent, make_actor, make_gradient_step, make_optimizer, update
 from minerva.trainers.ppo.config import PPOConfig

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -27,8 +26,9 @@ from minerva.objectives.returns import (
 )
 from minerva.objectives.weighted import weighted_mean, weighted_variance
 from minerva.storage.rollout import Rollout
+from minerva.trainers.accelerate import compiled
 from minerva.trainers.flat import FlatModule, FlatOptimizer
-from minerva.trainers.gradient_step import compiled
+from minerva.trainers.health import warn_of_skipped
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.gaussian_mlp_policy import LOG_STD_RANGE, SquashedGaussianPolicy
 from minerva.utils.running_norm import RunningNorm
@@ -485,13 +485,7 @@ class VMPOAgent(nn.Module):
 
     def _skip(self) -> None:
         self.skipped += 1
-        if self.skipped <= 5 or self.skipped % 100 == 0:
-            warnings.warn(
-                f"an update met a number that is not finite and was skipped ({self.skipped} so far); nothing changed. "
-                "If they go on, try lower learning rates, or look at the environment's rewards",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+        warn_of_skipped(self.skipped)
 
     def optimizer_state(self) -> dict[str, Any]:
         """Give what the optimisers hold, and the counters; parameters are in `state_dict`."""

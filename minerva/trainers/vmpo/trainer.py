@@ -12,8 +12,8 @@ from minerva.environments import RewardNormalizer
 from minerva.environments.base import box_bounds
 from minerva.environments.ids import EnvFactory
 from minerva.storage.rollout import Rollout
+from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.collector import Collector
-from minerva.trainers.gradient_step import compiler_available
 from minerva.trainers.health import Health, vmpo_rules
 from minerva.trainers.loop import on_policy_loop
 from minerva.trainers.run import Run

@@ -17,8 +17,8 @@ from torch.distributions import Independent, Normal
 
 from minerva.networks.action_critic import Critic as NetworksCritic
 from minerva.networks.diagonal_gaussian import DiagonalGaussianPolicy as NetworksPolicy
-from minerva.trainers.accelerate import accelerated
-from minerva.trainers.gradient_step import compiler_available
+from minerva.trainers.accelerate import accelerated, compiler_available
+from minerva.trainers.health import warn_of_skipped
 from minerva.trainers.mpo import agent as agent_module
 from minerva.trainers.mpo.agent import (
     Actor,
@@ -28,7 +28,6 @@ from minerva.trainers.mpo.agent import (
     SequenceBatch,
     apply_update,
     noise_shapes,
-    warn_of_skipped,
 )
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.utils.running_norm import RunningNorm
@@ -746,6 +745,21 @@ def test_an_agent_goes_on_from_its_saved_state() -> None:
     saved = agent.optimizer_state()
     agent.update(transitions(3))
     assert torch.equal(saved["policy_moments"], other.learned.policy_moments)  # a copy
+
+
+def test_a_copy_learns_as_the_agent_does_and_apart_from_it() -> None:
+    agent = make_agent(target_networks_update_period=2)
+    agent.update(transitions(0))
+    twin = copy.deepcopy(agent)
+    kept = state_of(agent)
+    for seed in (1, 2):
+        twin.update(transitions(seed))
+    assert same(state_of(agent), kept)
+    for seed in (1, 2):
+        agent.update(transitions(seed))
+    assert same(state_of(agent), state_of(twin))
+    obs = np.zeros((2, OBS))
+    assert np.array_equal(agent.act(obs, deterministic=True), twin.act(obs, deterministic=True))
 
 
 # Compiled and captured

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from minerva.networks.duals import MINIMUM
 from minerva.storage.rollout import Rollout
-from minerva.trainers.gradient_step import compiler_available
+from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.vmpo.agent import VMPOAgent, make_actor, make_batch
 from minerva.utils.running_norm import RunningNorm
 from tests.objectives import oracle_ppo, oracle_vmpo
@@ -154,7 +154,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"optimizer_type": "sgd", "sgd_momentum": 0.7},
     {"shared_encoder": True, "normalize_advantages": False},
     {"ppo_like_backbone": True, "topk_fraction": 1.0},
-    {"topk_fraction": 0.3, "max_grad_norm": 0.05, "optimizer_type": "sgd"},
+    {"topk_fraction": 0.3, "max_grad_norm": 0.05, "optimizer_type": "sgd", "epsilon_mu": 0.5},
 ]
 
 
@@ -330,7 +330,6 @@ def test_a_bad_number_leaves_everything_as_it_was_and_learning_goes_on(name: str
     ("name", "value"),
     [
         ("returns", 1e30),  # a loss that is infinite
-        ("returns", 1e25),  # a gradient whose norm is
         ("old_log_stds", -80.0),  # a divergence that is
         ("importance_weights", 0.0),  # no weight anywhere: a logarithm of 0
     ],
@@ -345,7 +344,8 @@ def test_finite_inputs_that_lead_to_a_bad_number(name: str, value: float) -> Non
     assert same(learned(agent), before)
 
 
-def test_a_bad_number_in_a_late_step_undoes_the_early_ones() -> None:
+@pytest.mark.parametrize("name", ["total", "alpha", "norms"])
+def test_a_bad_number_in_a_late_step_undoes_the_early_ones(name: str) -> None:
     agent = make_agent(m_steps=4)
     batch = make_data(agent)
     before, calls = learned(agent), 0
@@ -355,7 +355,7 @@ def test_a_bad_number_in_a_late_step_undoes_the_early_ones() -> None:
         nonlocal calls
         calls += 1
         fitted, losses = honest(*arguments)
-        return fitted, losses._replace(total=losses.total * math.nan) if calls == 4 else losses
+        return fitted, losses._replace(**{name: losses.total * math.nan}) if calls == 4 else losses
 
     agent._m_step = poisoned  # type: ignore[assignment]
     with pytest.warns(RuntimeWarning, match="skipped"):

@@ -16,7 +16,7 @@ import torch
 
 import minerva
 from minerva.checkpointing import CheckpointError
-from minerva.trainers.gradient_step import compiler_available
+from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.vmpo import trainer as trainer_module
 from minerva.trainers.vmpo.agent import make_batch
 from minerva.trainers.vmpo.trainer import VMPOTrainer
