@@ -133,7 +133,7 @@ def train(
     """Train a policy with the environment's preset.
 
     Args:
-        algo: The algorithm: "ppo".
+        algo: The algorithm: "ppo", "mpo" or "vmpo".
         env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
         total_steps: Steps of all environments together; by default the preset's.
         seed: Every generator of the run is spawned from it.

@@ -28,6 +28,7 @@ FILES
         config.json         the settings, versions and command that made the run
         metrics.csv         everything logged, as step,name,value
         ALGO_last.pt        the newest checkpoint: `train --resume` goes on from it exactly
+        ALGO_last.memory/   the replay that belongs to it (MPO)
         ALGO_best.pt        the checkpoint with the best evaluation
 
 EXIT STATUS

@@ -22,7 +22,7 @@ _HEALTH = (
     ("η", "eta", ("eta", "vmpo/temperature_raw")),
     ("α", "alpha", ("alpha_mean", "alpha_std", "vmpo/alpha_mu", "vmpo/alpha_sigma")),
     ("KL/ε", "KL/eps", ("health/kl_mean_ratio", "health/kl_std_ratio")),
-    ("ESS", "ESS", ("health/ess",)),
+    ("ESS", "ESS", ("health/ess", "vmpo/ess")),
     ("selected", "selected", ("vmpo/selected_frac",)),
     ("at floor", "at floor", ("health/dual_saturation",)),
     ("skipped", "skipped", ("health/skipped",)),

@@ -73,7 +73,7 @@ def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> S
     scaled, counted = scaled.detach(), restarting_weights > 0
     values = scaled[counted]
     # LaTeX: k = \lfloor \rho N \rfloor
-    k = math.floor(fraction * len(values))
+    k = math.floor(fraction * len(values) + 1e-9)  # 0.29 * 100 is a little less than 29 in floating point
     if fraction == 1:
         if not len(values):
             return Selection(torch.ones_like(scaled), scaled.min())

@@ -59,7 +59,8 @@ class Replay:
         dropped: Real transitions that were not finite, of all that were added.
 
     Raises:
-        ValueError: There is not one place for each environment, or not enough memory.
+        ValueError: There is not one place for each environment.
+        MemoryError: There is not enough memory.
     """
 
     def __init__(self, capacity: int, num_envs: int, obs_dim: int, action_dim: int, log_probs: bool = False) -> None:
@@ -71,23 +72,25 @@ class Replay:
         self.num_envs = n = num_envs
         self.length = capacity // n + 1  # L slots: the transitions, and the observation after the newest
         self.capacity = (self.length - 1) * n
+        # Untouched pages of zeros cost nothing: memory grows as the replay fills.
+        self.obs = np.zeros((self.length, n, obs_dim), np.float32)  # [L, N, O]
+        self.actions = np.zeros((self.length, n, action_dim), np.float32)  # [L, N, A]
+        self.log_probs = np.zeros((self.length, n), np.float32) if log_probs else None  # [L, N]
+        self.rewards = np.zeros((self.length, n), np.float32)  # [L, N]
+        self.flags = np.zeros((self.length, n), np.uint8)  # [L, N]; those of the head are 0
+        # Which rows may be drawn, oldest first, in a ring of its own: a draw is one random number and one look-up,
+        # however few of the slots are usable.
+        self._queue = np.zeros(self.capacity, np.int64)
+        self._finite = np.ones(n, np.bool_)  # [N]: whether the pending observations are
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
         self.dropped = 0
-        try:
-            # Untouched pages of zeros cost nothing: memory grows as the replay fills.
-            self.obs = np.zeros((self.length, n, obs_dim), np.float32)  # [L, N, O]
-            self.actions = np.zeros((self.length, n, action_dim), np.float32)  # [L, N, A]
-            self.log_probs = np.zeros((self.length, n), np.float32) if log_probs else None  # [L, N]
-            self.rewards = np.zeros((self.length, n), np.float32)  # [L, N]
-            self.flags = np.zeros((self.length, n), np.uint8)  # [L, N]; those of the head are 0
-            # Which rows may be drawn, oldest first, in a ring of its own: a draw is one random number and one look-up,
-            # however few of the slots are usable.
-            self._queue = np.zeros(self.capacity, np.int64)
-        except MemoryError as error:
-            raise ValueError(f"capacity: there is not enough memory for {capacity:,} transitions ({error}).") from error
+        self.flags[...] = 0
         self._front = 0  # where the queue begins
         self._usable = 0  # and how long it is
         self._steps = 0  # slots filled so far, evicted ones included
-        self._finite = np.ones(n, np.bool_)  # [N]: whether the pending observations are
         self._saved: dict[Path, list[segments.Entry]] = {}  # what each folder holds of this replay
 
     def __len__(self) -> int:

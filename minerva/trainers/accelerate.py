@@ -49,10 +49,11 @@ class Captured:
 
     def __call__(self, *inputs: Tensor) -> Any:
         """Run it."""
-        if self._graph is None:
-            self._graph = self._capture(inputs)
-        torch._foreach_copy_(self._inputs, list(inputs))
-        self._graph.replay()
+        with torch.cuda.device(inputs[0].device):  # graphs and streams are those of the current device
+            if self._graph is None:
+                self._graph = self._capture(inputs)
+            torch._foreach_copy_(self._inputs, list(inputs))
+            self._graph.replay()
         return self._outputs
 
     def _capture(self, inputs: Sequence[Tensor]) -> torch.cuda.CUDAGraph:

@@ -151,4 +151,5 @@ class ReplayCollector:
 
     def begin_anew(self) -> None:
         """Go on from the state that was loaded, with a replay that was not saved."""
+        self.replay.clear()
         self.replay.begin(self._current_obs)

@@ -51,7 +51,7 @@ class OffPolicy(Protocol):
     last_step: Step | None
 
     def updates_due(self) -> int:
-        """Give how many updates are to be made now."""
+        """Give how many updates are to be made now; asking changes nothing."""
         ...
 
     def update(self, count: int, run: Run) -> dict[str, float]:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -184,6 +185,13 @@ class Run:
     def log(self, metrics: Mapping[str, float]) -> None:
         """Log at the current environment step."""
         self._log.log(metrics, self.trainer.env_steps)
+
+    def warn(self, text: str) -> None:
+        """Tell the user something that must not be missed, on the console or where there is none."""
+        if self._console is not None:
+            self._console.message(text)
+        else:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def say(self, text: str) -> None:
         """Tell the user something in a line."""

@@ -23,6 +23,7 @@ from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import space_to_plain
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.storage.replay import Replay
+from minerva.storage.segments import DamagedReplayError
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.run import Run, TrainingResult
 
@@ -282,14 +283,14 @@ class Trainer(ABC):
             self.seed = checkpoint["seed"]
             self.evaluator.close()
             self.evaluator = self._make_evaluator()
-        index = checkpoint.get("memory")
+        index, lost = checkpoint.get("memory"), "this checkpoint holds no replay"
         if self.memory is not None and index is not None:
             try:
                 self.memory.load(memory_folder(file), index)
-            except ValueError as error:
-                raise CheckpointError(f"checkpoint: {file} cannot be gone on from: {error}") from error
+            except DamagedReplayError as error:  # what was learned is whole, and worth more than what was collected
+                index, lost = None, str(error).rstrip(".")
         note = self.load_state_dict(checkpoint["state"])
-        forgotten = self.remember_anew() if self.memory is not None and index is None else None
+        forgotten = f"{lost}: {self.remember_anew()}" if self.memory is not None and index is None else None
         self.out_dir = file.parent
         self.total_steps = checkpoint["total_steps"]
         self.notes.append(f"Going on from {file.name} at step {self.env_steps:,}.")
@@ -361,7 +362,7 @@ def resolve_device(name: str) -> torch.device:
 
 def memory_folder(checkpoint: Path) -> Path:
     """Name the folder beside a checkpoint that holds what is too large for it."""
-    return checkpoint.with_suffix(".memory")
+    return checkpoint.with_name(checkpoint.name.removesuffix(".pt") + ".memory")
 
 
 def holds_a_run(folder: Path) -> bool:

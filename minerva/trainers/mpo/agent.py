@@ -595,6 +595,10 @@ class Actor:
         """Give raw actions ``[N, A]`` and their log-probabilities ``[N]`` for raw observations ``[N, O]``."""
         if isinstance(self._agent.obs_normalizer, RunningNorm):
             obs = self._agent.obs_normalizer(torch.from_numpy(obs)).numpy()
+        with np.errstate(all="ignore"):  # an observation may be infinite: it is acted on, and its transition dropped
+            return self._act(obs)
+
+    def _act(self, obs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         features = self._encoder(obs)
         mean = np.nan_to_num(self._mean(features), nan=0.0, posinf=0.0, neginf=0.0)
         log_std = np.nan_to_num(self._log_std(features), nan=0.0, posinf=0.0, neginf=0.0).clip(*LOG_STD_RANGE)

@@ -98,8 +98,8 @@ class MPOConfig(RunConfig):
     sgd_momentum: float = 0.9
     """Momentum with optimizer_type "sgd"."""
     compile: Literal["auto", True, False] = "auto"
-    """Compile the update for the CPU, which takes a minute; on a GPU, capture it as a graph. "auto" does so where the
-    run is long enough to gain by it."""
+    """Compile the update, which takes a minute; "auto" does so for a long run, where a C++ compiler is installed. On a
+    GPU the update is captured as a graph besides, unless this is False."""
 
     # Logging
 

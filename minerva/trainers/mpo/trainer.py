@@ -68,6 +68,7 @@ class MPOTrainer(Trainer):
     drops_non_finite: ClassVar[bool] = True
     config: MPOConfig
     agent: MPOAgent
+    memory: Replay
 
     def __init__(
         self,
@@ -92,9 +93,7 @@ class MPOTrainer(Trainer):
         self.action_noise = torch_generator(seed, "action_noise")
         self.replay_order = np.random.default_rng(spawn_seed(seed, "replay_order"))
         self.actor = Actor(self.agent, self.action_noise)
-        self.memory = Replay(
-            config.replay_size, config.num_envs, self.env.observation_dim, self.action_dim, config.use_retrace
-        )
+        self.memory = self._make_replay()
         normalizer = self.agent.obs_normalizer
         self.collector = ReplayCollector(
             self.env,
@@ -115,6 +114,18 @@ class MPOTrainer(Trainer):
         # What was warned of
         self.skipped_seen = 0
         self.dropped_seen = 0
+
+    def _make_replay(self) -> Replay:
+        config = self.config
+        try:
+            return Replay(
+                config.replay_size, config.num_envs, self.env.observation_dim, self.action_dim, config.use_retrace
+            )
+        except MemoryError as error:
+            self.close()
+            raise ValueError(
+                f"replay_size: there is not enough memory for {config.replay_size:,} transitions; choose a smaller one."
+            ) from error
 
     # The run
 
@@ -141,12 +152,15 @@ class MPOTrainer(Trainer):
         given = {"update_after": update_after, "batch_size": batch_size}
         changed = {name: value for name, value in given.items() if value is not None}
         self.config = dataclasses.replace(self.config, **changed)  # type: ignore[arg-type]
-        if not self.started:
+        if self.updates == 0:
             self.update_from = self.config.update_after
+        if batch_size is not None:
+            self._step = None  # a graph is of one batch size
         return super().train(total_steps, out_dir=out_dir, callbacks=callbacks)
 
     def begin(self) -> None:
         """Start the first episodes."""
+        self.actor.refresh()  # the policy may be another run's
         self.collector.begin()
 
     def too_short(self, total_steps: int) -> str | None:
@@ -170,6 +184,10 @@ class MPOTrainer(Trainer):
         """Train until the run ends."""
         if self.acceleration is None:
             self.acceleration = self._choose_acceleration(run.total_steps)
+        if self.config.compile is not False and not compiler_available():
+            run.say("No C++ compiler is installed (Debian: g++), so updates are not compiled.")
+        if "compiled" in self.acceleration and not compiler_available():
+            self.acceleration = "captured" if "captured" in self.acceleration else "none"
         if "compiled" in self.acceleration:
             run.say("Updates are compiled, which takes a while before the first of them.")
         off_policy_loop(self, run, run.total_steps)
@@ -185,23 +203,20 @@ class MPOTrainer(Trainer):
     # Learning
 
     def updates_due(self) -> int:
-        """Give how many updates are to be made now, once."""
-        config, transitions = self.config, self.collector.transitions
+        """Give how many updates are to be made now; asking changes nothing."""
         self._warn_of_dropped()
-        new = transitions - max(self.counted, self.update_from)
-        self.counted = transitions
-        if new > 0:
-            self.owed += config.updates_per_step * new
-        count = int(self.owed)
-        if count == 0 or transitions - self.round_at < config.update_interval:
-            return 0
-        self.owed -= count
-        self.round_at = transitions
-        self.round_step = self.env_steps
-        return count
+        waited = self.collector.transitions - self.round_at
+        return int(self._updates_owed()) if waited >= self.config.update_interval else 0
+
+    def _updates_owed(self) -> float:
+        new = self.collector.transitions - max(self.counted, self.update_from)
+        return self.owed + self.config.updates_per_step * max(new, 0)
 
     def update(self, count: int, run: Run) -> dict[str, float]:
         """Make so many updates; returns the newest one's metrics where a line of the log is due."""
+        self.owed = self._updates_owed() - count
+        self.counted = self.round_at = self.collector.transitions
+        self.round_step = self.env_steps
         if self._step is None:
             self._step = self._make_step()
         for batch in self._sample(count):
@@ -217,7 +232,7 @@ class MPOTrainer(Trainer):
         counts = {"health/skipped": float(skipped), "health/dropped": float(self.collector.replay.dropped)}
         named = {**named_metrics(metrics, self.config), **counts} if finite else counts
         for warning in self.health.check(named):
-            run.say(warning)
+            run.warn(warning)
         return named
 
     def _make_step(self) -> Callable[..., tuple[Tensor, Metrics]]:
@@ -259,7 +274,7 @@ class MPOTrainer(Trainer):
         dropped = self.collector.replay.dropped
         if dropped == self.dropped_seen:
             return
-        if dropped <= 5 or dropped // 100 > self.dropped_seen // 100:
+        if self.dropped_seen < 5 or dropped // 100 > self.dropped_seen // 100:
             warnings.warn(
                 f"{self.env_name} gave a transition that is not finite; it is left out ({dropped} so far)",
                 RuntimeWarning,
@@ -312,11 +327,12 @@ class MPOTrainer(Trainer):
     def remember_anew(self) -> str:
         """Go on with an empty replay."""
         self.collector.begin_anew()
+        self.memory.dropped = self.dropped_seen
         self.update_from = self.collector.transitions + self.config.update_after
         self.owed = 0.0
         return (
-            f"this checkpoint holds no replay: {self.config.update_after:,} transitions are collected before updates "
-            "go on, so the run is not what it would have been"
+            f"{self.config.update_after:,} transitions are collected before updates go on, so the run is not what it "
+            "would have been"
         )
 
 

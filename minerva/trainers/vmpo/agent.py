@@ -316,7 +316,7 @@ class VMPOUpdate:
 class VMPOAgent(nn.Module):
     """A squashed Gaussian policy with a critic, the dual variables, and how they learn.
 
-    `act`, `value` and `choose` take raw observations; `update` takes what the rollout stores, normalised already.
+    All but `learn` take raw observations.
 
     Args:
         obs_dim: O.
@@ -427,12 +427,12 @@ class VMPOAgent(nn.Module):
     # Learning
 
     def update(self, batch: Mapping[str, Any]) -> dict[str, float] | None:
-        """Improve policy and critic on a rollout.
+        """Improve policy and critic on a rollout of raw observations.
 
         Args:
             batch: Arrays or tensors: `obs, actions, old_means, old_log_stds` of ``[B, ·]``, `returns, advantages` of
                 ``[B, 1]``, optionally `restarting_weights` (0 for a step that crosses into a new episode, else 1) and
-                `importance_weights`. Observations are as the policy saw them, actions on the environment's scale.
+                `importance_weights`. Actions are on the environment's scale.
 
         Returns:
             Metrics, or None where a number was not finite: then nothing has changed.
@@ -440,6 +440,15 @@ class VMPOAgent(nn.Module):
         Raises:
             ValueError: A part is missing or of another length, or `topk_fraction` keeps no sample.
         """
+        if "obs" in batch and not isinstance(self.obs_normalizer, nn.Identity):
+            obs = torch.as_tensor(batch["obs"])
+            normalised = self._prepared(obs)
+            # The normaliser would clip what is infinite, and such a batch is to be skipped.
+            batch = {**batch, "obs": torch.where(obs.to(normalised.device).isfinite(), normalised, torch.nan)}
+        return self.learn(batch)
+
+    def learn(self, batch: Mapping[str, Any]) -> dict[str, float] | None:
+        """Do what `update` does, with observations that are normalised already, as a rollout stores them."""
         rows = self._to_rows(batch)
         if not all(part.isfinite().all() for part in rows):
             self._skip()

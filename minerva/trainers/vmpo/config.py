@@ -91,10 +91,13 @@ class VMPOConfig(RunConfig):
             raise ValueError(f"compile: must be 'auto', True or False, got {self.compile!r}.")
         if not 0 < self.topk_fraction <= 1:
             raise ValueError(f"topk_fraction: must lie in (0, 1], got {self.topk_fraction}; 0.5 keeps the better half.")
-        if self.topk_fraction * self.batch_size < 1:
+        # Half of the steps cross into a new episode where every episode is one step long.
+        fewest = max(1, self.batch_size // 2)
+        if self.topk_fraction * fewest < 1 - 1e-9:
             raise ValueError(
-                f"topk_fraction: must keep at least one of the rollout_steps * num_envs = {self.rollout_steps} * "
-                f"{self.num_envs} = {self.batch_size} samples, got {self.topk_fraction}; give more of either."
+                f"topk_fraction: must keep at least one of {fewest} samples, half of rollout_steps * num_envs = "
+                f"{self.rollout_steps} * {self.num_envs} (the others may cross into new episodes); got "
+                f"{self.topk_fraction}, give more of either."
             )
 
     def gradient_steps(self, total_steps: int) -> int:

@@ -118,7 +118,7 @@ class SquashedGaussianPolicy(nn.Module):
     def _heads(self, features: Tensor) -> tuple[Tensor, Tensor]:
         mean: Tensor = self.policy_mean(features)
         head = self.policy_logstd
-        log_std: Tensor = head(features) if isinstance(head, nn.Linear) else head.expand_as(mean)
+        log_std: Tensor = head(features) if isinstance(head, nn.Linear) else head.squeeze(0).expand_as(mean)
         return mean, log_std.clamp(*LOG_STD_RANGE)
 
     # Actions

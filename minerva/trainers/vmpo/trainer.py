@@ -64,7 +64,7 @@ class VMPOTrainer(Trainer):
             )
         self.compiled: bool | None = None  # decided when the run's length is known, and kept to its end
         self.health = Health(vmpo_rules(config.topk_fraction, config.batch_size, self.action_dim))
-        self._say: Callable[[str], None] | None = None  # tells the user something, while a run is open
+        self._warn: Callable[[str], None] | None = None  # tells the user something, while a run is open
         self.action_noise = torch_generator(seed, "action_noise", self.device)
         rollout = Rollout(config.rollout_steps, config.num_envs, self.env.observation_dim, self.action_dim, self.device)
         normalizer = self.agent.obs_normalizer
@@ -116,7 +116,7 @@ class VMPOTrainer(Trainer):
         if self.compiled:
             run.say("Gradient steps are compiled, which takes a while before the first update.")
             self.agent.use_compiled()
-        self._say = run.say
+        self._warn = run.warn
         on_policy_loop(self, run, total_updates=run.total_steps // self.config.batch_size)
 
     def _choose_compiled(self, total_steps: int) -> bool:
@@ -127,11 +127,11 @@ class VMPOTrainer(Trainer):
 
     def update(self, total_updates: int) -> dict[str, float]:
         """Learn from the full rollout; where a number was not finite nothing changes, and the run goes on."""
-        metrics = self.agent.update(make_batch(self.agent, self.collector.rollout)) or {}
+        metrics = self.agent.learn(make_batch(self.agent, self.collector.rollout)) or {}
         metrics["health/skipped"] = float(self.agent.skipped)
         for warning in self.health.check(metrics):
-            if self._say is not None:
-                self._say(warning)
+            if self._warn is not None:
+                self._warn(warning)
         return metrics
 
     def deterministic_action(self, obs: Tensor) -> Tensor:
@@ -152,12 +152,12 @@ class VMPOTrainer(Trainer):
 
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
         """Take it back; returns a sentence where that is not exact."""
-        self.compiled = state["compiled"]
         self.agent.load_state_dict(state["agent"])
         self.agent.load_optimizer_state(state["optimizer"])
         self.health.load_state_dict(state["health"])
         note = self.collector.load_state_dict(state["collector"])
         if state["device"] == self.device.type:
+            self.compiled = state["compiled"]
             self.action_noise.set_state(state["action_noise"])
             return note
         return note or (

@@ -12,8 +12,9 @@ import torch
 import minerva
 from benchmarks.kill_and_resume import Case, Kill, compare, run_disturbed
 from minerva import checkpointing
-from minerva.checkpointing import CheckpointError
+from minerva.callbacks import Callback
 from minerva.trainers.mpo import agent as agent_module
+from minerva.trainers.mpo import trainer as trainer_module
 from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.trainer import memory_folder
 from tests.trainers.ppo.small_run import logged, metrics_of, same_run, state_of
@@ -99,7 +100,19 @@ def test_killed_and_resumed_ends_bit_identical(
     done = run_disturbed(case, tmp_path / "disturbed", kills)
     assert all(kill["code"] == -signal.SIGKILL for kill in done)
     assert compare(tmp_path / "undisturbed", tmp_path / "disturbed") == dict.fromkeys(
-        ["weights", "optimizer", "generators", "environments", "counters", "metrics", "replay", "best"], True
+        [
+            "weights",
+            "optimizer",
+            "generators",
+            "environments",
+            "transitions",
+            "current_obs",
+            "counters",
+            "metrics",
+            "replay",
+            "best",
+        ],
+        True,
     )
 
 
@@ -107,7 +120,6 @@ def test_the_comparison_sees_a_difference_in_the_replay(tmp_path: Path) -> None:
     train(tmp_path / "one")
     trainer = train(tmp_path / "two")
     assert compare(tmp_path / "one", tmp_path / "two")["replay"]
-    assert trainer.memory is not None
     trainer.memory.rewards[3] += 1
     trainer.memory._saved.clear()  # so that all of it is written again
     trainer.save(tmp_path / "two" / "mpo_last.pt")
@@ -124,7 +136,7 @@ def test_the_best_checkpoint_holds_no_replay_and_a_run_can_go_on_from_it(
     resumed = small()
     resumed.load(best)
     at, updates = resumed.collector.transitions, resumed.updates
-    assert resumed.memory is not None and len(resumed.memory) == 0
+    assert len(resumed.memory) == 0
     assert any("holds no replay" in note for note in resumed.notes)
     made: list[int] = []
     resumed.train(at + 60, out_dir=tmp_path / "other", callbacks=lambda trainer: made.append(trainer.updates - updates))
@@ -140,19 +152,84 @@ def test_a_checkpoint_may_be_saved_without_the_replay_on_request(tmp_path: Path)
     assert not memory_folder(tmp_path / "small.pt").exists() and memory_folder(tmp_path / "whole.pt").is_dir()
     again = small()
     again.load(tmp_path / "whole.pt")
-    assert again.memory is not None and trainer.memory is not None
     np.testing.assert_array_equal(again.memory.obs, trainer.memory.obs)
     again.close()
 
 
-def test_a_damaged_replay_is_told(tmp_path: Path) -> None:
-    train(tmp_path / "run")
+def test_a_damaged_replay_is_told_and_costs_nothing_but_the_replay(tmp_path: Path) -> None:
+    whole = train(tmp_path / "run")
     segment = next(memory_folder(tmp_path / "run" / "mpo_last.pt").iterdir())
     segment.write_bytes(segment.read_bytes()[:-7])
     trainer = small()
-    with pytest.raises(CheckpointError, match=r"mpo_last.pt cannot be gone on from: .*segment"):
-        trainer.load(tmp_path / "run")
+    trainer.load(tmp_path / "run")
     trainer.close()
+    assert any("segment" in note and "20 transitions are collected" in note for note in trainer.notes), trainer.notes
+    assert len(trainer.memory) == 0
+    assert all(torch.equal(a, b) for a, b in zip(trainer.agent.learned, whole.agent.learned, strict=True))
+
+
+def test_a_checkpoint_without_a_replay_empties_that_of_the_trainer_it_is_loaded_into(tmp_path: Path) -> None:
+    trainer = train(tmp_path / "run")
+    trainer.save(tmp_path / "small.pt", memory=False)
+    other = small(seed=2)
+    other.train(TOTAL, out_dir=tmp_path / "other")
+    assert len(other.memory) > 50
+    other.load(tmp_path / "small.pt")
+    other.close()
+    assert len(other.memory) == 0 and np.array_equal(other.memory.current_obs, trainer.memory.current_obs)
+
+
+def test_checkpoints_with_dots_in_their_names_do_not_share_a_replay(tmp_path: Path) -> None:
+    trainer = small()
+    trainer.train(60, out_dir=tmp_path / "run")
+    trainer.save(tmp_path / "x.step60")
+    kept = trainer.memory.obs.copy()
+    trainer.collector.step()
+    trainer.save(tmp_path / "x.step61")
+    again = small()
+    again.load(tmp_path / "x.step60")
+    again.close()
+    trainer.close()
+    np.testing.assert_array_equal(again.memory.obs[: again.memory._head], kept[: again.memory._head])
+
+
+def test_a_callback_that_fails_before_an_update_loses_none(tmp_path: Path) -> None:
+    train(tmp_path / "whole")
+
+    class Fails(Callback):
+        def on_rollout_end(self, trainer: Any) -> None:
+            if trainer.env_steps == 70:
+                raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        train(tmp_path / "run", callbacks=Fails())
+    resumed = small()
+    resumed.load(tmp_path / "run")
+    resumed.train()
+    resumed.close()
+    assert all(compare(tmp_path / "whole", tmp_path / "run").values())
+
+
+def test_update_after_may_be_changed_until_the_first_update(tmp_path: Path) -> None:
+    train(tmp_path / "run", 50 + 400, update_after=400, callbacks=lambda trainer: trainer.env_steps < 50)
+    resumed = small(update_after=400)
+    resumed.load(tmp_path / "run")
+    resumed.train(100, update_after=60)
+    resumed.close()
+    assert resumed.updates == 40
+
+
+def test_a_compiled_run_goes_on_without_a_compiler(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    train(tmp_path / "run", callbacks=lambda trainer: trainer.env_steps < 50)
+    resumed = small(compile="auto", console=True)
+    resumed.load(tmp_path / "run")
+    resumed.acceleration = "compiled"
+    monkeypatch.setattr(trainer_module, "compiler_available", lambda: False)
+    resumed.train(80)
+    resumed.close()
+    assert str(resumed.acceleration) == "none" and "No C++ compiler" in capsys.readouterr().out
 
 
 # The schedule
@@ -253,7 +330,7 @@ def test_transitions_that_are_not_finite_are_dropped_and_told_and_the_run_goes_o
 ) -> None:
     with pytest.warns(RuntimeWarning, match="not finite") as warned:
         trainer = train(tmp_path / "run", env_id=Broken, normalize_obs=normalize_obs)
-    assert trainer.memory is not None and trainer.memory.dropped > 40
+    assert trainer.memory.dropped > 40
     assert len(warned) == 5
     assert trainer.agent.skipped == 0 and trainer.updates == trainer.collector.transitions - 20 > 30
     assert all(torch.isfinite(value).all() for value in trainer.agent.state_dict().values())
@@ -289,6 +366,29 @@ def test_an_update_that_is_not_finite_changes_nothing_and_the_run_goes_on(
     assert logged(tmp_path / "run", "health/skipped")[-1][1] == 3
 
 
+def test_dropped_transitions_of_several_environments_at_once_are_told(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning, match="not finite") as warned:
+        train(tmp_path / "run", env_id=Broken, num_envs=8)
+    assert "(8 so far)" in str(warned[0].message)
+
+
+def test_what_is_wrong_with_learning_is_told_without_a_console(tmp_path: Path) -> None:
+    # A large step, a tiny bound, and multipliers that hold nothing back.
+    with (
+        pytest.warns(RuntimeWarning, match="Health: the policy's standard deviation has moved"),
+        pytest.warns(RuntimeWarning, match="Health: the policy's mean has moved"),
+    ):
+        train(
+            tmp_path / "run",
+            policy_lr=0.3,
+            mstep_kl_epsilon=1e-6,
+            init_log_alpha_mean=-10.0,
+            init_log_alpha_stddev=-10.0,
+            log_interval=1,
+            eval_episodes=0,
+        )
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -297,6 +397,7 @@ def test_an_update_that_is_not_finite_changes_nothing_and_the_run_goes_on(
         ({"use_retrace": True, "retrace_steps": 101}, r"retrace_steps: must be at most replay_size / num_envs = 100"),
         ({"n_step": 40, "num_envs": 3}, r"n_step: must be at most replay_size / num_envs = 33"),
         ({"use_retrace": True, "n_step": 5}, r"n_step: must be 1 together with use_retrace"),
+        ({"replay_size": 10**15}, r"replay_size: there is not enough memory .* choose a smaller one"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(more: dict[str, Any], message: str) -> None:

@@ -319,7 +319,7 @@ def test_a_bad_number_leaves_everything_as_it_was_and_learning_goes_on(name: str
     before = learned(agent)
     poisoned = {key: value.clone() for key, value in good.items()}
     poisoned[name][4, -1] = bad
-    with pytest.warns(RuntimeWarning, match=r"not finite and was skipped \(1 so far\); nothing changed"):
+    with pytest.warns(RuntimeWarning, match=r"not finite and was skipped \(1 so far\); nothing was changed"):
         assert agent.update(poisoned) is None
     assert same(learned(agent), before) and agent.skipped == 1
     assert agent.update(good) == other.update(good)
@@ -554,3 +554,27 @@ def test_multipliers_converge_to_where_their_bounds_are_tight() -> None:
         alpha_sigma = -fit_slope / (1 - sigma**2 / new_sigma**2)
         assert metrics["vmpo/alpha_mu"] == pytest.approx(alpha_mu, rel=0.01)
         assert metrics["vmpo/alpha_sigma"] == pytest.approx(alpha_sigma, rel=0.01)
+
+
+@pytest.mark.parametrize("ppo_like_backbone", [False, True])
+def test_one_observation_is_acted_on_like_a_batch_of_one(ppo_like_backbone: bool) -> None:
+    agent = VMPOAgent(3, 2, -1.0, 1.0, ppo_like_backbone=ppo_like_backbone)
+    obs = np.array([0.1, -0.2, 0.3], np.float32)
+    one, batch = agent.act(obs, deterministic=True), agent.act(obs[None], deterministic=True)
+    for a, b in zip(one, batch, strict=True):
+        assert a.shape == b.shape[1:]
+        np.testing.assert_allclose(a, b[0], rtol=1e-6)
+
+
+def test_acting_and_updating_see_the_same_observations() -> None:
+    # An agent of its own has a normaliser too: both must go through it, or neither.
+    agent = VMPOAgent(1, 1, -1.0, 1.0, policy_layer_sizes=(4,), value_layer_sizes=(4,))
+    seen: list[torch.Tensor] = []
+    agent.policy.value_encoder.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].reshape(-1)[0]))
+    agent.value(np.array([[100.0]], np.float32))
+    rows = {"actions": 0.1, "old_means": 0.0, "old_log_stds": 0.0, "returns": 1.0, "advantages": 1.0}
+    batch = {name: np.full((4, 1), value, np.float32) for name, value in rows.items()}
+    agent.update({"obs": np.full((4, 1), 100.0, np.float32), **batch})
+    assert len(seen) > 1 and len({round(float(x), 4) for x in seen}) == 1
+    with pytest.warns(RuntimeWarning, match="skipped"):
+        assert agent.update({"obs": np.full((4, 1), np.inf, np.float32), **batch}) is None

@@ -183,7 +183,7 @@ def test_what_is_learned_from_is_what_the_policy_saw_and_did(monkeypatch: pytest
     assert isinstance(normalizer, RunningNorm)
     seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
     batches = []
-    update = trainer.agent.update
+    update = trainer.agent.learn
 
     def watch_act(obs: torch.Tensor) -> torch.Tensor:
         actions = act(obs)
@@ -203,7 +203,7 @@ def test_what_is_learned_from_is_what_the_policy_saw_and_did(monkeypatch: pytest
         return metrics
 
     monkeypatch.setattr(trainer.collector, "_act", watch_act)
-    monkeypatch.setattr(trainer.agent, "update", watch_update)
+    monkeypatch.setattr(trainer.agent, "learn", watch_update)
     trainer.train(ROLLOUT * 2 * 4, tmp_path / "run")
     trainer.close()
     assert len(batches) == 4
