@@ -39,7 +39,7 @@ EXIT STATUS
 
 EXAMPLES
     minerva train ppo --env HalfCheetah-v5
-    minerva train ppo --env dm_control/cheetah/run --seed 1 --policy-lr 1e-4
+    minerva train mpo --env dm_control/cheetah/run --seed 1 --policy-lr 1e-4
     minerva evaluate runs/ppo/HalfCheetah-v5/20250101-120000-seed42 --episodes 100
     minerva plot runs/ppo/HalfCheetah-v5/*
 """

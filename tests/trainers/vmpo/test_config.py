@@ -26,7 +26,7 @@ def test_defaults_are_the_specifications() -> None:
         ({"topk_fraction": 1.5}, r"topk_fraction: must lie in \(0, 1\], got 1.5"),
         (
             {"topk_fraction": 0.1, "rollout_steps": 3, "num_envs": 3},
-            r"topk_fraction: must keep at least one of 4 samples, half of rollout_steps \* num_envs = 3 \* 3 .* got 0.1",
+            r"topk_fraction: must keep at least one of 4 samples, half of rollout_steps \* num_envs = 3 \* 3 .* 0.1",
         ),
         ({"advantage_estimator": "td"}, "advantage_estimator: must be 'returns' or 'dae' or 'gae', got 'td'"),
         ({"optimizer_type": "rmsprop"}, "optimizer_type: must be 'adam' or 'sgd', got 'rmsprop'"),
