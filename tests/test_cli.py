@@ -14,6 +14,7 @@ from minerva import checkpointing, presets
 from minerva.cli import main
 from minerva.cli.options import key_values, setting_groups
 from minerva.trainers.ppo.config import PPOConfig
+from tests.annotate.programs import need
 
 SHORT = ["--preset", "none", "--rollout-steps", "64", "--minibatch-size", "32", "--eval-episodes", "2", "--no-console"]
 
@@ -38,7 +39,16 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     text = answer(capsys, "--help")
-    for word in ("SYNOPSIS", "minerva train ALGO --env ID", "evaluate", "plot", "presets", "envs", "EXIT STATUS"):
+    for word in (
+        "SYNOPSIS",
+        "minerva train ALGO --env ID",
+        "evaluate",
+        "plot",
+        "presets",
+        "envs",
+        "annotate",
+        "EXIT STATUS",
+    ):
         assert word in text
     assert answer(capsys) == text
     assert answer(capsys, "--version") == f"minerva {minerva.__version__}\n"
@@ -255,3 +265,80 @@ def test_envs_lists_ids_by_pattern(capsys: pytest.CaptureFixture[str]) -> None:
     assert "HalfCheetah-v5" in ids and "dm_control/cheetah/run" in ids
     assert all("cheetah" in name.lower() for name in ids)
     assert len(answer(capsys, "envs").split()) > len(ids)
+
+
+# annotate
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("# LaTeX: x + y\na = 1\n# LaTeX: x - y\nb = 2\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text('@pytest.mark.formula("pkg", "x + y")\ndef test_a(): ...\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_annotate_writes_pages_and_a_file(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need("node", "nodejs")
+    text = answer(capsys, "annotate", "pkg", "--out", "docs", "--single-file", "a/maths.html", "--tests", "tests")
+    lines = text.splitlines()
+    assert lines[0] == "Pages      docs" and "assets/annotate.css" in lines[1] and "assets/annotate.js" in lines[2]
+    assert lines[3:] == ["Page       a/maths.html", "1 module, 2 formulas: 2 parsed, 1 covered by a test"]
+    assert (package / "docs" / "source" / "pkg.md").is_file() and (package / "docs" / "index.md").is_file()
+    assert "<title>pkg: math-annotated source</title>" in (package / "a" / "maths.html").read_text()
+    answer(capsys, "annotate", "pkg", "--single-file", "b.html", "--tests", "tests", "--source-url", "https://x.org/y/")
+    assert 'href="https://x.org/y/tests/test_a.py#L2"' in (package / "b.html").read_text()
+
+
+def test_annotate_checks(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need("node", "nodejs")
+    assert answer(capsys, "annotate", "pkg", "--check") == "1 module, 2 formulas: 2 parsed\n"
+    assert main(["annotate", "pkg", "--check", "--tests", "tests"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "1 module, 2 formulas: 2 parsed, 1 covered by a test\n"
+    assert captured.err == "pkg/__init__.py:3: no test covers x - y\n"
+    (package / "pkg" / "__init__.py").write_text("# LaTeX: \\frac{x\na = 1\n")
+    for words in (["--check"], ["--single-file", "a.html"]):
+        assert main(["annotate", "pkg", *words]) == 1
+        captured = capsys.readouterr()
+        assert captured.out.endswith("1 module, 1 formula: 0 parsed\n")
+        assert captured.err.startswith("pkg/__init__.py:1: formula does not parse: ")
+    assert (package / "a.html").exists()
+    assert not (package / "docs").exists()
+
+
+def test_annotate_without_node(
+    package: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(package))
+    text = answer(capsys, "annotate", "pkg", "--single-file", "a.html")
+    assert text.endswith("1 module, 2 formulas: not parsed, for want of Node\n") and (package / "a.html").exists()
+    assert main(["annotate", "pkg", "--check"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == ("minerva: --check: needs Node, which runs KaTeX, and there is none here; install nodejs.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pkg"], "annotate: say what to make: --out DIR, --single-file FILE or --check."),
+        (["nowhere", "--out", "docs"], "path: nowhere does not exist"),
+        (["pkg", "--out", "tests/test_a.py"], "out: must be a folder, got the file tests/test_a.py"),
+        (["pkg", "--out", "docs", "--single-file", "tests"], "single-file: must be a file, got the folder tests"),
+        (["pkg", "--out", "docs", "--tests", "nowhere"], "tests: nowhere does not exist"),
+        (["tests", "--out", "docs"], "path: no formula in tests"),
+        (["broken.py", "--out", "docs"], "broken.py:2: not valid Python"),
+    ],
+)
+def test_annotate_refuses_in_one_line(
+    package: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    (package / "broken.py").write_text("# LaTeX: x\ndef f(:\n")
+    assert main(["annotate", *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert captured.err.startswith(f"minerva: {message}")
+    assert not (package / "docs").exists()

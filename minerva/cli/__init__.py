@@ -1,4 +1,4 @@
-"""The command line: `minerva train`, `evaluate`, `plot`, `presets`, `envs`.
+"""The command line: `minerva train`, `evaluate`, `plot`, `presets`, `envs`, `annotate`.
 
 Nothing heavy is imported before a command needs it: help and mistakes are answered at once.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from minerva import __version__, api
 from minerva.cli.manual import MANUAL, TRAIN_MANUAL
 from minerva.cli.options import (
+    AnnotateOptions,
     EnvsOptions,
     EvaluateOptions,
     PlotOptions,
@@ -90,7 +91,7 @@ def _dispatch(arguments: list[str]) -> int:
         return _train_or_resume(rest)
     elif command in _COMMANDS:
         options, run = _COMMANDS[command]
-        run(parse(options, f"minerva {command}", rest))
+        return run(parse(options, f"minerva {command}", rest)) or 0
     else:
         raise UsageError(f"no command {command!r}.{near_matches(command, ['train', *_COMMANDS])} See `minerva --help`.")
     return 0
@@ -258,11 +259,38 @@ def _envs(options: EnvsOptions) -> None:
     print("\n".join(ids))
 
 
-_COMMANDS: dict[str, tuple[type[Any], Callable[[Any], None]]] = {
+def _annotate(options: AnnotateOptions) -> int:
+    from minerva import annotate
+
+    if options.out is None and options.single_file is None and not options.check:
+        raise UsageError("annotate: say what to make: --out DIR, --single-file FILE or --check.")
+    if options.check and annotate.find_node() is None:
+        raise UsageError("--check: needs Node, which runs KaTeX, and there is none here; install nodejs.")
+    annotate.refuse_places(options.out, options.single_file)
+    common = (options.tests, options.source_url)
+    if options.out is not None:
+        report = annotate.write_pages(options.path, options.out, *common)
+        print(f"Pages      {options.out}")
+        print(f"           extra_css in mkdocs.yml: {', '.join(annotate.STYLESHEETS)} (of that folder)")
+        print(f"           extra_javascript: {', '.join(annotate.SCRIPTS)}")
+    if options.single_file is not None:
+        report = annotate.write_single_file(options.path, options.single_file, *common)
+        print(f"Page       {options.single_file}")
+    if options.out is None and options.single_file is None:
+        report = annotate.examine(options.path, options.tests)
+    wrong = [*report.problems, *(report.uncovered if options.check else ())]
+    for problem in wrong:
+        print(problem, file=sys.stderr)
+    print(report.summary)
+    return 1 if wrong else 0
+
+
+_COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int | None]]] = {
     "evaluate": (EvaluateOptions, _evaluate),
     "plot": (PlotOptions, _plot),
     "presets": (PresetsOptions, _presets),
     "envs": (EnvsOptions, _envs),
+    "annotate": (AnnotateOptions, _annotate),
 }
 
 

@@ -11,6 +11,7 @@ SYNOPSIS
     minerva plot RUN... [--out FILE] [--metric NAME]
     minerva presets [ALGO]
     minerva envs [PATTERN]
+    minerva annotate PATH [--out DIR] [--single-file FILE] [--check] [--tests DIR]
     minerva --help | --version
 
 COMMANDS
@@ -19,6 +20,7 @@ COMMANDS
     plot        Draw the learning curves of runs.
     presets     List the settings that are known to work, by environment.
     envs        List the environments that are installed here.
+    annotate    Show the formulas in comments beside the code that computes them, and check them.
 
     `minerva COMMAND --help` describes a command; `minerva train ALGO --env ID --help` shows every setting of the
     algorithm with the value it has on that environment.
@@ -33,7 +35,8 @@ FILES
 
 EXIT STATUS
     0   all went well
-    1   a run failed on its way (its environment raised, the disk is full); what it had is saved
+    1   a run failed on its way (its environment raised, the disk is full); what it had is saved.
+        From annotate: there are formulas that do not hold, which it lists
     2   a mistake in the command; nothing was created or lost
     130, 143   stopped by Ctrl-C or SIGTERM; everything is saved
 
@@ -42,6 +45,7 @@ EXAMPLES
     minerva train mpo --env dm_control/cheetah/run --seed 1 --policy-lr 1e-4
     minerva evaluate runs/ppo/HalfCheetah-v5/20250101-120000-seed42 --episodes 100
     minerva plot runs/ppo/HalfCheetah-v5/*
+    minerva annotate mypackage --single-file maths.html
 """
 
 TRAIN_MANUAL = """\

@@ -90,6 +90,28 @@ class EnvsOptions:
 
 
 @dataclass(frozen=True)
+class AnnotateOptions:
+    """Show the formulas in comments beside the code that computes them, and check them.
+
+    A formula is a comment `# LaTeX: FORMULA` or `# LaTeX[PAPER, EQUATION]: FORMULA`, above its line of code or at the
+    end of it. A test claims one with @pytest.mark.formula("module", r"FORMULA"). The source is never imported.
+    """
+
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
+    """A Python file, a package, or a folder of them."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Write Markdown pages for MkDocs, with what they need, into this folder."""
+    single_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Write one HTML file that opens offline."""
+    check: bool = False
+    """Fail where a formula does not parse (which needs Node), has no code under it, or no test of --tests covers it."""
+    tests: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder of the tests that cover the formulas."""
+    source_url: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
+    """Where the files can be read, for links to tests, such as https://github.com/me/mine/blob/main/."""
+
+
+@dataclass(frozen=True)
 class ResumeOptions:
     """Go on with a run, with the settings that it was started with."""
 

@@ -48,8 +48,10 @@ class RewardNormalizer(nn.Module):
         # A restarting step has just added 0 to the 0 that its episode's end left behind; it is no sample.
         real = returns[~restarting] if restarting.any() else returns
         self.statistics.update(real[:, None])
+        # LaTeX: \sigma_G = \sqrt{\mathrm{Var}[G] + \epsilon}
         deviation = math.sqrt(self.statistics.var.item() + self.eps)
         if ended.any():
             returns[ended] = 0.0
+        # LaTeX[Huang2022]: \hat{r}_t = \mathrm{clip}\left( \frac{r_t}{\sigma_G},\; -c,\; c \right)
         normalised: NDArray[np.float64] = np.minimum(np.maximum(rewards / deviation, -self.clip), self.clip)
         return normalised

@@ -15,6 +15,7 @@ EPSILON = 1e-8
 
 def inverse_softplus(value: float) -> float:
     """Give the parameter whose softplus is `value`."""
+    # LaTeX: x = \eta + \log(1 - e^{-\eta})
     return value + math.log(-math.expm1(-value))
 
 
@@ -31,8 +32,14 @@ def positive(parameter: Tensor) -> Tensor:
     return nn.functional.softplus(parameter) + EPSILON
 
 
+def floored(parameter: Tensor) -> Tensor:
+    """Lift a dual variable's parameter to the floor; it is due after each step on it."""
+    # LaTeX: x \leftarrow \max(x, -18)
+    return parameter.clamp(min=MINIMUM)
+
+
 class DualVariable(nn.Module):
-    """A positive variable: a free parameter, floored, behind a softplus.
+    """A positive variable: a free parameter behind a softplus. What changes it keeps it above the floor (`floored`).
 
     Args:
         start: The parameter's first value, before the softplus.
@@ -49,8 +56,3 @@ class DualVariable(nn.Module):
     def forward(self) -> Tensor:
         """Give the variable."""
         return positive(self.parameter)
-
-    @torch.no_grad()
-    def project(self) -> None:
-        """Lift the parameter to the floor; to be called after each step of its optimiser."""
-        self.parameter.clamp_(min=MINIMUM)

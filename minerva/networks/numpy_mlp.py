@@ -60,7 +60,9 @@ def _layer_norm(module: nn.LayerNorm) -> Callable[[Array], Array]:
 
     def layer_norm(x: Array) -> Array:
         y: Array = x - x.sum(-1, keepdims=True) * share
+        # LaTeX[Ba2016]: \sigma^2 = \frac{1}{H} \sum_{i=1}^{H} (x_i - \bar{x})^2
         variance = np.einsum("bi,bi->b", y, y)[:, None] * share
+        # LaTeX: y_i = \frac{x_i - \bar{x}}{\sqrt{\sigma^2 + \epsilon}}
         y *= 1 / np.sqrt(variance + eps)
         y *= weight
         y += bias
@@ -73,4 +75,5 @@ def _elu(x: Array) -> Array:
     below = np.minimum(x, 0)
     np.exp(below, out=below)  # several times as fast as expm1, and as exact where 1 is taken off a float32
     below -= 1
+    # LaTeX: \mathrm{ELU}(x) = \max\left( x,\; e^{\min(x, 0)} - 1 \right)
     return np.maximum(x, below)

@@ -1,4 +1,4 @@
-"""The diagonal Gaussian: density and entropy, summed over action dimensions."""
+"""The diagonal Gaussian: density, entropy and cross-entropy, summed over action dimensions."""
 
 from __future__ import annotations
 
@@ -35,3 +35,21 @@ def gaussian_entropy(log_std: Tensor) -> Tensor:
     """
     # LaTeX: H = \sum_j \left( \tfrac12 + \tfrac12 \log 2\pi + \log \sigma_j \right)
     return (0.5 + 0.5 * math.log(2 * math.pi) + log_std).sum(-1)
+
+
+def gaussian_cross_entropy(mean: Tensor, log_std: Tensor, old_mean: Tensor, old_log_std: Tensor) -> Tensor:
+    """What -log N(u; μ, σ) is on average, where u is drawn from another diagonal Gaussian.
+
+    Args:
+        mean: μ, ``[..., A]``.
+        log_std: log σ, broadcast to the same shape.
+        old_mean: μ', of the Gaussian that u is drawn from, ``[..., A]``.
+        old_log_std: log σ', likewise.
+
+    Returns:
+        H(N', N), ``[...]``.
+    """
+    # LaTeX: v_j = \frac{\sigma_j'^2 + (\mu'_j - \mu_j)^2}{\sigma_j^2}
+    v = ((2 * old_log_std).exp() + (old_mean - mean) ** 2) * (-2 * log_std).exp()
+    # LaTeX: H(\mathcal{N}', \mathcal{N}) = \sum_j \left( \tfrac12 v_j + \log \sigma_j + \tfrac12 \log 2\pi \right)
+    return (0.5 * v + log_std + 0.5 * math.log(2 * math.pi)).sum(-1)

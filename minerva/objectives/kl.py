@@ -1,4 +1,4 @@
-"""The two halves of the KL divergence of diagonal Gaussians (Abdolmaleki et al. 2018b; Song et al. 2020, eq. 21-22).
+"""The two halves of the KL divergence of diagonal Gaussians (Abdolmaleki et al. 2018b; Song et al. 2020, app. C).
 
 MPO and V-MPO bound the change of the mean and that of the standard deviation apart from each other: each half is the
 divergence from the old policy to one that has changed in that respect alone. One value an action dimension; whoever
@@ -21,7 +21,7 @@ def kl_of_means(mean: Tensor, old_mean: Tensor, old_log_std: Tensor) -> Tensor:
     Returns:
         D_μ, ``[..., A]``.
     """
-    # LaTeX[Song2020, eq. 21]: D_{\mu,j} = \frac{(\mu_j - \mu'_j)^2}{2 \sigma_j'^2}
+    # LaTeX[Song2020, app. C]: D_{\mu,j} = \frac{(\mu_j - \mu'_j)^2}{2 \sigma_j'^2}
     return 0.5 * (mean - old_mean) ** 2 * (-2 * old_log_std).exp()
 
 
@@ -38,5 +38,5 @@ def kl_of_stds(log_std: Tensor, old_log_std: Tensor) -> Tensor:
     # LaTeX: \Delta_j = \log \sigma_j - \log \sigma'_j
     change = log_std - old_log_std
     # As exp and a difference, a change of 1e-4 would have no right digit in float32, and the sign could be wrong.
-    # LaTeX[Song2020, eq. 22]: D_{\sigma,j} = \tfrac12 \left( \frac{\sigma_j'^2}{\sigma_j^2} - 1 + 2 \Delta_j \right)
+    # LaTeX[Song2020, app. C]: D_{\sigma,j} = \tfrac12 \left( \frac{\sigma_j'^2}{\sigma_j^2} - 1 + 2 \Delta_j \right)
     return 0.5 * ((-2 * change).expm1() + 2 * change)

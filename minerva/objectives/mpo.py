@@ -24,7 +24,7 @@ def td_target(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor
     Returns:
         y, ``[B]``.
     """
-    # LaTeX: y = r + \gamma (1 - d)\, V(s'), \quad V(s') = \frac{1}{S} \sum_i Q'(s', a'_i)
+    # LaTeX: y = r + \gamma^n (1 - d)\, V(s')
     return rewards + discounts * next_values
 
 
@@ -54,7 +54,7 @@ def temperature_loss(q_values: Tensor, temperature: Tensor, epsilon: float) -> T
         ``[B]``; their mean is L_η.
     """
     samples = q_values.shape[-1]
-    # LaTeX[Abdolmaleki2018a, eq. 9]: \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)
+    # LaTeX[Abdolmaleki2018a, eq. 9]: L_{\eta,b} = \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)
     return temperature * (epsilon + torch.logsumexp(q_values.detach() / temperature, dim=-1) - math.log(samples))
 
 
@@ -74,7 +74,7 @@ def out_of_bounds_cost(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
-    """Negative log-likelihood of the weighted actions (Abdolmaleki et al. 2018b, sec. 4.2).
+    """Negative log-likelihood of the weighted actions (Abdolmaleki et al. 2018a, eq. 10).
 
     Args:
         log_probs: log π(a_i | s_b), ``[B, S]``.
@@ -83,7 +83,7 @@ def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
     Returns:
         ``[B]``.
     """
-    # LaTeX[Abdolmaleki2018b, sec. 4.2]: -\sum_i q_{b,i} \log \pi(a_i | s_b)
+    # LaTeX[Abdolmaleki2018a, eq. 10]: L_{\pi,b} = -\sum_i q_{b,i} \log \pi(a_i | s_b)
     return -(weights * log_probs).sum(-1)
 
 
@@ -97,7 +97,7 @@ def kl_penalty(alpha: Tensor, divergence: Tensor) -> Tensor:
     Returns:
         The same shape; the loss takes the sum.
     """
-    # LaTeX: \alpha_j D_j
+    # LaTeX[Song2020, eq. 5]: \mathrm{sg}[\alpha_j]\, D_j
     return alpha.detach() * divergence
 
 
@@ -112,7 +112,7 @@ def alpha_loss(alpha: Tensor, divergence: Tensor, epsilon: float) -> Tensor:
     Returns:
         The same shape; the loss takes the sum.
     """
-    # LaTeX: \alpha_j (\epsilon_{\mathrm{KL}} - D_j)
+    # LaTeX[Song2020, eq. 5]: \alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)
     return alpha * (epsilon - divergence.detach())
 
 
@@ -152,5 +152,5 @@ def effective_sample_size(weights: Tensor) -> Tensor:
     Returns:
         ``[...]``.
     """
-    # LaTeX: \frac{1}{\sum_i q_i^2}
+    # LaTeX: \mathrm{ESS} = \frac{1}{\sum_i q_i^2}
     return weights.square().sum(-1).reciprocal()

@@ -24,8 +24,9 @@ def normalize_advantages(advantages: Tensor, weights: Tensor) -> Tensor:
     """
     count = weights.sum()
     centred = advantages - weighted_mean(advantages, weights)
+    # LaTeX: s_A^2 = \frac{1}{\sum_b w_b - 1} \sum_b w_b \left( A_b - \mathbb{E}[A] \right)^2
     variance = (weights * centred**2).sum() / (count - 1).clamp(min=1)
-    # LaTeX: \hat{A} = \frac{A - \mathrm{mean}\,A}{\mathrm{std}\,A + 10^{-8}}
+    # LaTeX[Huang2022]: \hat{A} = \frac{A - \mathbb{E}[A]}{s_A + 10^{-8}}
     normalised = centred / (variance.sqrt() + 1e-8)
     return torch.where(count > 1, normalised, advantages)
 
@@ -41,9 +42,9 @@ def clipped_policy_loss(log_ratio: Tensor, advantages: Tensor, clip_ratio: float
     Returns:
         ``[B]``.
     """
-    # LaTeX[Schulman2017, eq. 6]: \rho = \exp(\log \pi(a|s) - \log \pi_{\mathrm{old}}(a|s))
+    # LaTeX[Schulman2017, eq. 6]: \rho = \frac{\pi(a|s)}{\pi_{\mathrm{old}}(a|s)} = e^{\log \rho}
     ratio = log_ratio.exp()
-    # LaTeX[Schulman2017, eq. 7]: \max\left(-\hat{A} \rho,\; -\hat{A}\, \mathrm{clip}(\rho, 1 - \epsilon, 1 + \epsilon)\right)
+    # LaTeX[Schulman2017, eq. 7]: \ell_{\mathrm{pg}} = \max\left(-\hat{A} \rho,\; -\hat{A}\, \mathrm{clip}(\rho, 1 - \epsilon, 1 + \epsilon)\right)
     return torch.max(-advantages * ratio, -advantages * ratio.clamp(1 - clip_ratio, 1 + clip_ratio))
 
 
@@ -57,7 +58,7 @@ def value_loss(values: Tensor, returns: Tensor) -> Tensor:
     Returns:
         ``[B]``.
     """
-    # LaTeX: \tfrac12 (V - R)^2
+    # LaTeX[Schulman2017, sec. 5]: \ell_V = \tfrac12 (V - R)^2
     return 0.5 * (values - returns) ** 2
 
 
@@ -73,9 +74,9 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip
     Returns:
         ``[B]``.
     """
-    # LaTeX: V_{\mathrm{clip}} = V_{\mathrm{old}} + \mathrm{clip}(V - V_{\mathrm{old}}, -\epsilon, \epsilon)
+    # LaTeX[Huang2022]: V_{\mathrm{clip}} = V_{\mathrm{old}} + \mathrm{clip}(V - V_{\mathrm{old}}, -\epsilon, \epsilon)
     clipped = old_values + (values - old_values).clamp(-clip_ratio, clip_ratio)
-    # LaTeX: \tfrac12 \max\left((V - R)^2,\; (V_{\mathrm{clip}} - R)^2\right)
+    # LaTeX[Huang2022]: \ell_V = \tfrac12 \max\left((V - R)^2,\; (V_{\mathrm{clip}} - R)^2\right)
     return torch.max(value_loss(values, returns), value_loss(clipped, returns))
 
 
@@ -88,7 +89,7 @@ def kl_estimate(log_ratio: Tensor) -> Tensor:
     Returns:
         ``[B]``.
     """
-    # LaTeX: \rho - 1 - \log \rho
+    # LaTeX[Schulman2020, k3]: k_3 = \rho - 1 - \log \rho
     return log_ratio.expm1() - log_ratio
 
 

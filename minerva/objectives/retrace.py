@@ -16,7 +16,7 @@ def retrace_target(
     gamma: float,
     retrace_lambda: float,
 ) -> Tensor:
-    """The target for the first pair of each sequence (Munos et al. 2016, eq. 3-4).
+    """The target for the first pair of each sequence (Munos et al. 2016; Abdolmaleki et al. 2018a, eq. 13).
 
     Args:
         q_values: Q'(s_t, a_t), ``[B, T]``.
@@ -31,9 +31,9 @@ def retrace_target(
     Returns:
         Q_ret, ``[B]``.
     """
-    # LaTeX[Munos2016, eq. 3]: \delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - Q'(s_t, a_t)
+    # LaTeX[Abdolmaleki2018a, eq. 13]: \delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - Q'(s_t, a_t)
     deltas = rewards + gamma * (1 - terminated) * next_values - q_values
-    # LaTeX[Munos2016, eq. 4]: c_t = \lambda \min\left(1, \frac{\pi'(a_t|s_t)}{b(a_t|s_t)}\right)
+    # LaTeX[Munos2016]: c_t = \lambda \min\left(1, \frac{\pi'(a_t|s_t)}{b(a_t|s_t)}\right)
     traces = retrace_lambda * log_ratios.clamp(max=0).exp()
     # LaTeX: m_t = \prod_{i<t} (1 - e_i)
     alive = (1 - ended[:, :-1]).cumprod(dim=1)
@@ -43,5 +43,5 @@ def retrace_target(
     # is to be seen in the target.
     # LaTeX: m_t g_t \delta_t
     later = torch.where(alive > 0, factors * deltas[:, 1:], 0.0)
-    # LaTeX[Munos2016, eq. 3]: Q_{\mathrm{ret}} = Q'(s_0, a_0) + \delta_0 + \sum_{t \ge 1} m_t g_t \delta_t
+    # LaTeX[Abdolmaleki2018a, eq. 13]: Q_{\mathrm{ret}} = Q'(s_0, a_0) + \delta_0 + \sum_{t \ge 1} m_t g_t \delta_t
     return q_values[:, 0] + deltas[:, 0] + later.sum(dim=1)

@@ -43,7 +43,7 @@ def backward_recursion(terms: Tensor, decays: Tensor, last: Tensor) -> Tensor:
 
 
 def temporal_difference(rewards: Tensor, values: Tensor, terminated: Tensor, gamma: float) -> Tensor:
-    """One-step temporal-difference errors (Schulman et al. 2016, eq. 10's δ, with the bootstrap cut at a terminal).
+    """One-step temporal-difference errors (Schulman et al. 2016, eq. 11's δ, with the bootstrap cut at a terminal).
 
     Args:
         rewards: r, ``[T, N]``.
@@ -54,7 +54,7 @@ def temporal_difference(rewards: Tensor, values: Tensor, terminated: Tensor, gam
     Returns:
         δ, ``[T, N]``.
     """
-    # LaTeX[Schulman2016, eq. 10]: \delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - V(s_t)
+    # LaTeX[Schulman2016, eq. 11]: \delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - V(s_t)
     return rewards + gamma * (1 - terminated) * values[1:] - values[:-1]
 
 
@@ -104,7 +104,7 @@ def bootstrapped_returns(
     terms = rewards + discount * truncated * values[1:]
     # LaTeX: R_t = b_t + \gamma (1 - d_t)(1 - u_t) R_{t+1}, \quad R_T = V(s_T)
     returns = backward_recursion(terms, discount * (1 - truncated), values[-1])
-    # LaTeX: A_t = R_t - V(s_t)
+    # LaTeX[Schulman2017, eq. 10]: A_t = R_t - V(s_t)
     advantages = returns - values[:-1]
     return Advantages(advantages, returns)
 
@@ -121,6 +121,6 @@ def explained_variance(returns: Tensor, values: Tensor, weights: Tensor) -> Tens
         A scalar; NaN where the returns do not vary.
     """
     variance = weighted_variance(returns, weights)
-    # LaTeX: 1 - \frac{\mathrm{Var}[R - V]}{\mathrm{Var}[R]}
+    # LaTeX: \mathrm{EV} = 1 - \frac{\mathrm{Var}[R - V]}{\mathrm{Var}[R]}
     explained = 1 - weighted_variance(returns - values, weights) / variance
     return torch.where(variance == 0, torch.full_like(variance, torch.nan), explained)

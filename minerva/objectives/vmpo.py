@@ -28,7 +28,7 @@ def normalize_advantages(advantages: Tensor, counted: Tensor) -> Tensor:
     """
     mean = weighted_mean(advantages, counted)
     deviation = weighted_variance(advantages, counted).sqrt()
-    # LaTeX: \hat{A} = \frac{A - \mathrm{mean}\,A}{\mathrm{std}\,A + 10^{-8}}
+    # LaTeX: \hat{A} = \frac{A - \mathbb{E}[A]}{\sqrt{\mathrm{Var}[A]} + 10^{-8}}
     return (advantages - mean) / (deviation + 1e-8)
 
 
@@ -55,7 +55,7 @@ class Selection(NamedTuple):
 
 
 def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> Selection:
-    """Keep the samples with the largest advantages (Song et al. 2020, sec. 4.1: the top half). No gradient passes.
+    """Keep the samples with the largest advantages (Song et al. 2020, sec. 4.2.1: the top half). No gradient passes.
 
     Args:
         scaled: s, ``[B]``.
@@ -83,9 +83,9 @@ def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> S
             f"topk_fraction: must keep at least one of the {len(values)} samples that do not cross into a new episode, "
             f"got {fraction}; give a larger one, or longer rollouts."
         )
-    # LaTeX: \tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}
+    # LaTeX[Song2020, sec. 4.2.1]: \tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}
     threshold = values.topk(k).values[-1]
-    # LaTeX: \bar{w}_t = w_t\, \mathbb{1}[ s_t \ge \tau ]
+    # LaTeX[Song2020, sec. 4.2.1]: \bar{w}_t = w_t\, \mathbb{1}[ s_t \ge \tau ]
     return Selection(restarting_weights * (counted & (scaled >= threshold)), threshold)
 
 
@@ -113,12 +113,12 @@ def e_step(scaled: Tensor, selected: Tensor, importance_weights: Tensor, tempera
     # Of the kept samples alone: a larger one elsewhere would let all of theirs vanish.
     highest = torch.where(kept, scaled, -torch.inf).max().detach()
     shifted = torch.where(kept, scaled - highest, 0.0)
-    # LaTeX: \tilde{\psi}_t = \bar{w}_t\, \omega_t \exp(s_t - \max s)
+    # LaTeX: \tilde{\psi}_t = \bar{w}_t\, \omega_t \exp(s_t - s_{\max}), \quad s_{\max} = \max_{u:\, \bar{w}_u > 0} s_u
     unnormalised = selected * importance * shifted.exp()
     total = unnormalised.sum()
     # LaTeX[Song2020, eq. 3]: \psi_t = \frac{\tilde{\psi}_t}{\sum_u \tilde{\psi}_u}
     weights = (unnormalised / total).detach()
-    # LaTeX[Song2020, eq. 4]: L_\eta = \eta \left( \epsilon_\eta + \log \sum_t \tilde{\psi}_t + \max s - \log \sum_t \bar{w}_t \right)
+    # LaTeX[Song2020, eq. 4]: L_\eta = \eta \left( \epsilon_\eta + \log \sum_t \tilde{\psi}_t + s_{\max} - \log \sum_t \bar{w}_t \right)
     loss = temperature * (epsilon + total.log() + highest - selected.sum().log())
     return EStep(weights, loss)
 
@@ -135,3 +135,20 @@ def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
     """
     # LaTeX[Song2020, eq. 3]: L_{\mathrm{NLL}} = -\sum_t \psi_t \log \pi(a_t | s_t)
     return -(weights * log_probs).sum()
+
+
+def sampling_noise(log_probs: Tensor, cross_entropy: Tensor) -> Tensor:
+    """How far the likelihood of a sample lies from what it is on average over the policy that drew it.
+
+    It is 0 on average whatever the new policy is, and it varies as `weighted_nll` does, whose weights are all positive:
+    a control variate of it, with nothing left to estimate.
+
+    Args:
+        log_probs: log N(u_t; μ_t, σ_t) of the samples before the tanh, ``[B]``.
+        cross_entropy: H(N', N) in their states, ``[B]``.
+
+    Returns:
+        n, ``[B]``.
+    """
+    # LaTeX: n_t = -\log \mathcal{N}(u_t; \mu_t, \sigma_t) - H(\mathcal{N}'_t, \mathcal{N}_t)
+    return -log_probs - cross_entropy

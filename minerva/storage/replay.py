@@ -198,7 +198,7 @@ class Replay:
         """
         path, real = self._follow(self._draw(count, generator), n_step)
         last = path[-1]
-        # LaTeX: \gamma^0, \dots, \gamma^n
+        # LaTeX: \left( \gamma^0, \gamma^1, \dots, \gamma^n \right)
         powers = (gamma ** np.arange(n_step + 1)).astype(np.float32)  # [n+1]
         # LaTeX: R = \sum_{i=0}^{k-1} \gamma^i r_{t+i}, \quad k \le n
         rewards = (powers[:n_step, None] * self.rewards.ravel().take(path) * real).sum(axis=0)

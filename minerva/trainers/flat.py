@@ -101,14 +101,23 @@ class FlatOptimizer:
             count: Steps taken before this one, ``[1]``, float64.
         """
         norm = gradient.norm()
+        # LaTeX: g \leftarrow g \min\left( 1,\; \frac{g_{\max}}{\lVert g \rVert_2 + 10^{-6}} \right)
         gradient = gradient * (self._max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         if self._kind == "sgd":
+            # LaTeX: m_t = \beta m_{t-1} + g_t
             average = self._momentum * moments[0] + gradient
+            # LaTeX: \theta_t = \theta_{t-1} - \lambda m_t
             return Stepped(vector - self._rate * average, torch.stack([average, moments[1]]), norm)
         beta1, beta2 = 0.9, 0.999
+        # LaTeX[Kingma2015, alg. 1]: m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t
         average = torch.lerp(moments[0], gradient, 1 - beta1)
+        # LaTeX[Kingma2015, alg. 1]: v_t = \beta_2 v_{t-1} + (1 - \beta_2)\, g_t^2
         square = beta2 * moments[1] + (1 - beta2) * gradient * gradient
+        # LaTeX[Kingma2015, alg. 1]: b_1 = 1 - \beta_1^t
         first = (1 - beta1 ** (count + 1)).to(vector.dtype)
+        # LaTeX[Kingma2015, alg. 1]: b_2 = 1 - \beta_2^t
         second = (1 - beta2 ** (count + 1)).to(vector.dtype)
+        # LaTeX[Kingma2015, alg. 1]: \Delta_t = \frac{m_t / b_1}{\sqrt{v_t / b_2} + \epsilon}
         direction = (average / first) / ((square / second).sqrt() + self._eps)
+        # LaTeX[Kingma2015, alg. 1]: \theta_t = \theta_{t-1} - \lambda \Delta_t
         return Stepped(vector - self._rate * direction, torch.stack([average, square]), norm)

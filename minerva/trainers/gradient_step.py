@@ -170,12 +170,18 @@ def _adam_step(
         gradient, (total, losses) = grad_and_value(losses_of, has_aux=True)(flat, minibatch)
         norm = gradient.norm()
         applied = torch.isfinite(norm + total)
+        # LaTeX: g \leftarrow g \min\left( 1,\; \frac{g_{\max}}{\lVert g \rVert_2 + 10^{-6}} \right)
         gradient = gradient * (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         new_count = count + applied
+        # LaTeX[Kingma2015, alg. 1]: m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t
         new_average = torch.lerp(average, gradient, 1 - beta1)
+        # LaTeX[Kingma2015, alg. 1]: v_t = \beta_2 v_{t-1} + (1 - \beta_2)\, g_t^2
         new_square = beta2 * square + (1 - beta2) * gradient * gradient
+        # LaTeX[Kingma2015, alg. 1]: b_1 = 1 - \beta_1^t
         first = (1 - beta1**new_count).to(flat.dtype)
+        # LaTeX[Kingma2015, alg. 1]: b_2 = 1 - \beta_2^t
         second = (1 - beta2**new_count).to(flat.dtype)
+        # LaTeX[Kingma2015, alg. 1]: \theta_t = \theta_{t-1} - \frac{\lambda}{b_1} \cdot \frac{m_t}{\sqrt{v_t / b_2} + \epsilon}
         new_flat = flat - rate / first * new_average / ((new_square / second).sqrt() + eps)
         for old, new in ((flat, new_flat), (average, new_average), (square, new_square)):
             old.copy_(torch.where(applied, new, old))

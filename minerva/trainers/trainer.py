@@ -140,6 +140,13 @@ class Trainer(ABC):
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
         """Take it back; returns a sentence where that is not exact."""
 
+    def moved_from(self, device: str) -> str:
+        """Say what a run loses that was on another kind of device before."""
+        return (
+            f"the run was on {device} and goes on on {self.device.type}, where its noise starts anew: it is not bit "
+            "for bit what it would have been"
+        )
+
     def remember_anew(self) -> str:
         """Go on from a checkpoint that was saved without `memory`; returns a sentence about it."""
         raise NotImplementedError

@@ -47,12 +47,13 @@ class RunningNorm(nn.Module):
         count = self.count.item()
         # LaTeX: n = n_A + n_B
         total = count + rows
+        # LaTeX: \bar{x}_B = \frac{1}{n_B} \sum_{i \in B} x_i
         batch_mean = batch[0] if rows == 1 else batch.sum(0) / rows
-        # LaTeX: \delta = \bar{x}_B - \bar{x}_A
+        # LaTeX[Chan1979]: \delta = \bar{x}_B - \bar{x}_A
         delta = batch_mean - mean
-        # LaTeX: \bar{x} = \bar{x}_A + \delta \frac{n_B}{n}
+        # LaTeX[Chan1979]: \bar{x} = \bar{x}_A + \delta \frac{n_B}{n}
         mean += delta * (rows / total)
-        # LaTeX: \sigma^2 = \frac{n_A}{n} \sigma_A^2 + \frac{n_A n_B}{n^2} \delta^2 + \frac{n_B}{n} \sigma_B^2
+        # LaTeX[Chan1979]: \sigma^2 = \frac{n_A}{n} \sigma_A^2 + \frac{n_A n_B}{n^2} \delta^2 + \frac{n_B}{n} \sigma_B^2
         var *= count / total
         var += delta * delta * (count * rows / total**2)
         if rows > 1:
@@ -63,6 +64,7 @@ class RunningNorm(nn.Module):
         """Normalise vectors of any batch shape, in their own dtype; no gradient passes."""
         mean, var, values = self._operands(x)
         deviation = (var + self.eps) ** 0.5
+        # LaTeX: \hat{x} = \mathrm{clip}\left( \frac{x - \bar{x}}{\sqrt{\sigma^2 + \epsilon}},\; -c,\; c \right)
         normalised = ((values - mean) / deviation).clip(-self.clip, self.clip)
         return torch.as_tensor(normalised).to(x.dtype)
 

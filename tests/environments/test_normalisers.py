@@ -21,6 +21,12 @@ def by_hand(returns: list[float]) -> float:
     return float(np.sqrt((sum((x - mean) ** 2 for x in returns) + 1e-4 * (1 + mean**2)) / total + 1e-8))
 
 
+@pytest.mark.formula(
+    "minerva.environments.normalisers",
+    r"G_t = r_t + \gamma G_{t-1}",
+    r"\sigma_G = \sqrt{\mathrm{Var}[G] + \epsilon}",
+    r"\hat{r}_t = \mathrm{clip}\left( \frac{r_t}{\sigma_G},\; -c,\; c \right)",
+)
 def test_by_hand() -> None:
     normalizer = RewardNormalizer(2, gamma=0.5)
     first = normalise(normalizer, [1.0, -2.0], [False, True], [False, False])
@@ -43,6 +49,10 @@ def test_all_restarting_changes_nothing() -> None:
     assert all(torch.equal(before[name], value) for name, value in normalizer.state_dict().items())
 
 
+@pytest.mark.formula(
+    "minerva.environments.normalisers",
+    r"\hat{r}_t = \mathrm{clip}\left( \frac{r_t}{\sigma_G},\; -c,\; c \right)",
+)
 def test_large_rewards_are_clipped_on_both_sides() -> None:
     normalizer = RewardNormalizer(1, gamma=0.0)
     rng = np.random.default_rng(0)

@@ -116,6 +116,14 @@ def test_one_action_a_row() -> None:
     assert not torch.equal(policy.sample_action(mean, log_std, False, seeded(1)), executed)
 
 
+@pytest.mark.formula("minerva.networks.diagonal_gaussian", r"a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)")
+def test_a_sample_is_noise_scaled_and_shifted() -> None:
+    mean, log_std = torch.tensor([[0.4, -0.5]]).double(), torch.tensor([[0.3, -1.0]]).double()
+    raw, _ = make_policy().sample_action_raw_and_exec(mean, log_std, False, seeded())
+    noise = torch.randn((1, 2), generator=seeded(), dtype=torch.float64)[0].tolist()
+    assert raw[0].tolist() == pytest.approx([0.4 + math.exp(0.3) * noise[0], -0.5 + math.exp(-1) * noise[1]], rel=1e-6)
+
+
 def test_the_deterministic_action_is_the_mean() -> None:
     policy = make_policy()
     mean, log_std = torch.tensor([[0.1, 5.0]]), torch.zeros(1, 2)

@@ -20,6 +20,12 @@ def test_equals_the_module(rows: int, layers: tuple[int, ...]) -> None:
         np.testing.assert_allclose(NumpyMLP(network)(x.numpy()), network(x).numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.formula(
+    "minerva.networks.numpy_mlp",
+    r"\sigma^2 = \frac{1}{H} \sum_{i=1}^{H} (x_i - \bar{x})^2",
+    r"y_i = \frac{x_i - \bar{x}}{\sqrt{\sigma^2 + \epsilon}}",
+    r"\mathrm{ELU}(x) = \max\left( x,\; e^{\min(x, 0)} - 1 \right)",
+)
 @pytest.mark.parametrize("rows", [1, 8, 64])
 @pytest.mark.parametrize("layers", [(64, 64), (32,), (256, 128, 64)])
 def test_equals_a_network_with_layer_norm_and_elu(rows: int, layers: tuple[int, ...]) -> None:
@@ -35,6 +41,7 @@ def test_equals_a_network_with_layer_norm_and_elu(rows: int, layers: tuple[int, 
         np.testing.assert_allclose(found, network(x).numpy(), rtol=1e-5, atol=5e-6)
 
 
+@pytest.mark.formula("minerva.networks.numpy_mlp", r"y_i = \frac{x_i - \bar{x}}{\sqrt{\sigma^2 + \epsilon}}")
 def test_layer_norm_of_small_numbers() -> None:
     # Where the constant under the root outweighs the variance.
     network = nn.Sequential(nn.LayerNorm(8))

@@ -33,6 +33,7 @@ class Settings:
     m_steps: int = 1
     shared_encoder: bool = False
     ppo_like_backbone: bool = False
+    control_variate: bool = False
 
 
 class Optimizer:
@@ -149,7 +150,20 @@ def fit_losses(p: Parameters, rows: dict[str, Array], psi: Array, kept: list[int
     kl_std = [sum(0.5 * (o**2 / n**2 - 1 + 2 * (math.log(n) - math.log(o))) for n, o in zip(*x, strict=True))
               for x in zip(sigma, old_sigma, strict=True)]  # fmt: skip
     scores = log_prob(mean, log_std, rows["actions"], rows["low"], rows["high"])
+    # The fit of fresh samples of the old policy, on average, by Gauss and Hermite's rule: it is exact for
+    # a polynomial, and log N is one of degree 2. Squashing stretches both alike.
+    noise = 0.0
+    if s.control_variate:
+        points, shares = np.polynomial.hermite_e.hermegauss(3)
+        for b in range(len(mean)):
+            for j in range(mean.shape[1]):
+                centre, half = (rows["high"][j] + rows["low"][j]) / 2, (rows["high"][j] - rows["low"][j]) / 2
+                drawn = math.atanh((rows["actions"][b, j] - centre) / half)
+                fresh = rows["old_means"][b, j] + old_sigma[b, j] * points
+                score = -(((np.append(fresh, drawn) - mean[b, j]) / sigma[b, j]) ** 2) / 2 - math.log(sigma[b, j])
+                noise += (score[:3] @ shares / shares.sum() - score[3]) / len(mean)
     return {
+        "noise": noise,
         "nll": -sum(weight * score for weight, score in zip(psi, scores, strict=True)),
         "mean_sel": float(np.mean([kl_mean[i] for i in kept])),
         "std_sel": float(np.mean([kl_std[i] for i in kept])),
@@ -209,7 +223,7 @@ def update(state: State, batch: dict[str, Array], low: Array, high: Array) -> di
 
         def total(p: Parameters, alpha_mu: float = alpha_mu, alpha_sigma: float = alpha_sigma) -> float:
             x = fit_losses(p, rows, psi, kept, s)
-            return x["nll"] + alpha_mu * x["mean_sel"] + alpha_sigma * x["std_sel"] + x["value"]
+            return x["nll"] - x["noise"] + alpha_mu * x["mean_sel"] + alpha_sigma * x["std_sel"] + x["value"]
 
         loss, gradients = total(state.networks), slopes(total, state.networks)
         norm = math.sqrt(sum((g**2).sum() for g in gradients.values()))
@@ -227,6 +241,7 @@ def update(state: State, batch: dict[str, Array], low: Array, high: Array) -> di
         "loss/value": parts["value"],
         "loss/policy": loss - parts["value"],
         "loss/policy_weighted_nll": parts["nll"],
+        "loss/policy_noise": parts["noise"],
         "loss/policy_kl_mean_pen": alpha_mu * parts["mean_sel"],
         "loss/policy_kl_std_pen": alpha_sigma * parts["std_sel"],
         "loss/alpha": alpha_loss,

@@ -17,6 +17,11 @@ def random_gaussian(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, tor
     return torch.tensor(mean, dtype=dtype), torch.tensor(log_std, dtype=dtype), torch.tensor(actions, dtype=dtype)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.gaussian",
+    r"z_j = \frac{a_j - \mu_j}{\sigma_j}",
+    r"\log \mathcal{N}(a; \mu, \sigma) = \sum_j \left( -\tfrac12 z_j^2 - \log \sigma_j - \tfrac12 \log 2\pi \right)",
+)
 def test_log_prob_by_hand() -> None:
     # One dimension at the mean with sigma 1, one at a distance of two sigmas with sigma 1/2.
     mean, log_std = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, math.log(0.5)]])
@@ -24,6 +29,11 @@ def test_log_prob_by_hand() -> None:
     assert gaussian.gaussian_log_prob(mean, log_std, torch.tensor([[1.0, 1.0]])).item() == pytest.approx(expected)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.gaussian",
+    r"z_j = \frac{a_j - \mu_j}{\sigma_j}",
+    r"\log \mathcal{N}(a; \mu, \sigma) = \sum_j \left( -\tfrac12 z_j^2 - \log \sigma_j - \tfrac12 \log 2\pi \right)",
+)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 def test_log_prob_against_the_oracle_and_torch(dtype: torch.dtype, tolerance: float) -> None:
     mean, log_std, actions = random_gaussian(dtype)
@@ -35,6 +45,10 @@ def test_log_prob_against_the_oracle_and_torch(dtype: torch.dtype, tolerance: fl
     torch.testing.assert_close(found, normal.log_prob(actions).sum(-1), rtol=tolerance, atol=tolerance)  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.formula(
+    "minerva.objectives.gaussian",
+    r"H = \sum_j \left( \tfrac12 + \tfrac12 \log 2\pi + \log \sigma_j \right)",
+)
 def test_entropy_against_the_oracle_and_torch() -> None:
     _, log_std, _ = random_gaussian(torch.float64)
     found = gaussian.gaussian_entropy(log_std)
@@ -73,3 +87,25 @@ def test_gradients_are_the_analytic_ones() -> None:
     log_std.grad = None
     gaussian.gaussian_entropy(log_std).sum().backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(log_std.grad, torch.ones_like(log_std))
+
+
+@pytest.mark.formula(
+    "minerva.objectives.gaussian",
+    r"v_j = \frac{\sigma_j'^2 + (\mu'_j - \mu_j)^2}{\sigma_j^2}",
+    r"H(\mathcal{N}', \mathcal{N}) = \sum_j \left( \tfrac12 v_j + \log \sigma_j + \tfrac12 \log 2\pi \right)",
+)
+def test_cross_entropy_is_the_entropy_and_the_divergence_that_torch_gives() -> None:
+    mean, log_std, old_mean = random_gaussian(torch.float64)
+    old_log_std = log_std.flip(-1) - 0.2
+    found = gaussian.gaussian_cross_entropy(mean, log_std, old_mean, old_log_std)
+    assert found.shape == (7,)
+    old = torch.distributions.Normal(old_mean, old_log_std.exp().expand_as(old_mean))
+    new = torch.distributions.Normal(mean, log_std.exp().expand_as(mean))
+    divergence = torch.distributions.kl_divergence(old, new)
+    torch.testing.assert_close(found, (old.entropy() + divergence).sum(-1), rtol=1e-12, atol=1e-12)  # type: ignore[no-untyped-call]
+
+
+def test_cross_entropy_with_itself_is_the_entropy() -> None:
+    mean, log_std, _ = random_gaussian(torch.float64)
+    found = gaussian.gaussian_cross_entropy(mean, log_std, mean, log_std)
+    torch.testing.assert_close(found, gaussian.gaussian_entropy(log_std).expand(7))

@@ -25,6 +25,12 @@ def random_policies(seed: int, batch: int = 6, dims: int = 3) -> list[torch.Tens
     return [torch.tensor(x) for x in (mean, log_std, old_mean, old_log_std)]
 
 
+@pytest.mark.formula(
+    "minerva.objectives.kl",
+    r"D_{\mu,j} = \frac{(\mu_j - \mu'_j)^2}{2 \sigma_j'^2}",
+    r"\Delta_j = \log \sigma_j - \log \sigma'_j",
+    r"D_{\sigma,j} = \tfrac12 \left( \frac{\sigma_j'^2}{\sigma_j^2} - 1 + 2 \Delta_j \right)",
+)
 def test_by_hand() -> None:
     # A distance of 1 at sigma 1/2: 1 / (2/4) = 2. Sigma from 1 to 2: (1/4 - 1 + 2 log 2) / 2.
     mean, old_mean, old_log_std = torch.tensor([[1.5]]), torch.tensor([[0.5]]), torch.tensor([[math.log(0.5)]])
@@ -36,6 +42,12 @@ def test_by_hand() -> None:
     assert found.item() == pytest.approx(1.5 - math.log(2))
 
 
+@pytest.mark.formula(
+    "minerva.objectives.kl",
+    r"D_{\mu,j} = \frac{(\mu_j - \mu'_j)^2}{2 \sigma_j'^2}",
+    r"\Delta_j = \log \sigma_j - \log \sigma'_j",
+    r"D_{\sigma,j} = \tfrac12 \left( \frac{\sigma_j'^2}{\sigma_j^2} - 1 + 2 \Delta_j \right)",
+)
 def test_each_entry_against_the_oracle() -> None:
     mean, log_std, old_mean, old_log_std = random_policies(0)
     of_means = kl.kl_of_means(mean, old_mean, old_log_std)
@@ -48,6 +60,12 @@ def test_each_entry_against_the_oracle() -> None:
         assert of_stds[index].item() == pytest.approx(oracle.gaussian_kl(om, os, om, s), rel=1e-12)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.kl",
+    r"D_{\mu,j} = \frac{(\mu_j - \mu'_j)^2}{2 \sigma_j'^2}",
+    r"\Delta_j = \log \sigma_j - \log \sigma'_j",
+    r"D_{\sigma,j} = \tfrac12 \left( \frac{\sigma_j'^2}{\sigma_j^2} - 1 + 2 \Delta_j \right)",
+)
 def test_values_and_gradients_against_rlax() -> None:
     mean, log_std, old_mean, old_log_std = random_policies(1)
 

@@ -112,6 +112,15 @@ def rlax_losses(x: dict[str, Any], penalise: bool) -> dict[str, Any]:
     return {name: jnp.mean(value) for name, value in losses.items()}
 
 
+@pytest.mark.formula(
+    "minerva.objectives.mpo",
+    r"q_{b,i} = \frac{\exp(Q'(s_b, a_i) / \eta)}{\sum_k \exp(Q'(s_b, a_k) / \eta)}",
+    r"L_{\eta,b} = \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)",
+    r"c = -\lVert a - \mathrm{clip}(a, a_{\min}, a_{\max}) \rVert_2",
+    r"L_{\pi,b} = -\sum_i q_{b,i} \log \pi(a_i | s_b)",
+    r"\mathrm{sg}[\alpha_j]\, D_j",
+    r"\alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)",
+)
 @pytest.mark.parametrize("penalise", [False, True])
 def test_losses_and_gradients_against_rlax(penalise: bool) -> None:
     arrays = random_batch(1)
@@ -143,6 +152,15 @@ def test_losses_and_gradients_against_rlax(penalise: bool) -> None:
     }
 
 
+@pytest.mark.formula(
+    "minerva.objectives.mpo",
+    r"q_{b,i} = \frac{\exp(Q'(s_b, a_i) / \eta)}{\sum_k \exp(Q'(s_b, a_k) / \eta)}",
+    r"L_{\eta,b} = \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)",
+    r"c = -\lVert a - \mathrm{clip}(a, a_{\min}, a_{\max}) \rVert_2",
+    r"L_{\pi,b} = -\sum_i q_{b,i} \log \pi(a_i | s_b)",
+    r"\mathrm{sg}[\alpha_j]\, D_j",
+    r"\alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)",
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("penalise", [False, True])
 @pytest.mark.parametrize("seed", range(2))
@@ -173,6 +191,7 @@ def test_losses_against_the_oracle(seed: int, penalise: bool, dtype: torch.dtype
 # The critic's target
 
 
+@pytest.mark.formula("minerva.objectives.mpo", r"y = r + \gamma^n (1 - d)\, V(s')")
 def test_td_target_by_hand() -> None:
     assert mpo.td_target(t64(1, 2), t64(0.9, 0), t64(10, 100)).tolist() == [10.0, 2.0]
 
@@ -180,11 +199,20 @@ def test_td_target_by_hand() -> None:
 # E-step
 
 
+@pytest.mark.formula(
+    "minerva.objectives.mpo",
+    r"q_{b,i} = \frac{\exp(Q'(s_b, a_i) / \eta)}{\sum_k \exp(Q'(s_b, a_k) / \eta)}",
+)
 def test_weights_by_hand() -> None:
     found = mpo.e_step_weights(t64([0, math.log(3) * 2], [5, 5]), t64(2.0).squeeze())
     torch.testing.assert_close(found, t64([0.25, 0.75], [0.5, 0.5]))
 
 
+@pytest.mark.formula(
+    "minerva.objectives.mpo",
+    r"q_{b,i} = \frac{\exp(Q'(s_b, a_i) / \eta)}{\sum_k \exp(Q'(s_b, a_k) / \eta)}",
+    r"L_{\eta,b} = \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)",
+)
 def test_weights_against_rlax_and_the_oracle() -> None:
     q = random_batch(2)["q_values"]
     for temperature in (0.05, 0.7, 30.0):
@@ -201,6 +229,10 @@ def test_weights_against_rlax_and_the_oracle() -> None:
         np.testing.assert_allclose(per_state.numpy(), np.asarray(losses), rtol=1e-9)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.mpo",
+    r"q_{b,i} = \frac{\exp(Q'(s_b, a_i) / \eta)}{\sum_k \exp(Q'(s_b, a_k) / \eta)}",
+)
 def test_neither_gradients_nor_constants_pass_through_the_weights() -> None:
     q, temperature = torch.tensor(random_batch(3)["q_values"]).requires_grad_(), t64(0.5).squeeze().requires_grad_()
     weights = mpo.e_step_weights(q, temperature)
@@ -221,12 +253,20 @@ def test_large_values_and_a_temperature_at_its_floor_stay_finite() -> None:
     assert torch.isfinite(gradient)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.mpo",
+    r"L_{\eta,b} = \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)",
+)
 def test_temperature_loss_by_hand() -> None:
     # Mean of exp(Q / eta) is (1 + 3) / 2 = 2.
     found = mpo.temperature_loss(t64([0, math.log(3) * 2], [2, 2]), t64(2.0).squeeze(), 0.5)
     assert found.tolist() == pytest.approx([2 * (0.5 + math.log(2)), 2 * (0.5 + 1.0)])
 
 
+@pytest.mark.formula(
+    "minerva.objectives.mpo",
+    r"L_{\eta,b} = \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)",
+)
 def test_no_gradient_of_the_temperature_loss_reaches_the_critic() -> None:
     q, temperature = torch.tensor(random_batch(4)["q_values"]).requires_grad_(), t64(0.5).squeeze().requires_grad_()
     loss = mpo.temperature_loss(q, temperature, EPS).sum()
@@ -260,12 +300,14 @@ def test_at_the_best_temperature_the_kl_is_at_its_bound() -> None:
 # The action penalty
 
 
+@pytest.mark.formula("minerva.objectives.mpo", r"c = -\lVert a - \mathrm{clip}(a, a_{\min}, a_{\max}) \rVert_2")
 def test_out_of_bounds_cost_by_hand() -> None:
     low, high = t64(-1, -0.5), t64(1, 2)
     actions = t64([[0, 0], [1, 2], [-1, -0.5]], [[4, 0], [0, -1.5], [-4, 6]])
     assert mpo.out_of_bounds_cost(actions, low, high).tolist() == [[0, 0, 0], [-3, -1, -5]]
 
 
+@pytest.mark.formula("minerva.objectives.mpo", r"c = -\lVert a - \mathrm{clip}(a, a_{\min}, a_{\max}) \rVert_2")
 def test_out_of_bounds_cost_against_the_oracle() -> None:
     actions = random_batch(7)["actions"] * 2
     found = mpo.out_of_bounds_cost(*(torch.tensor(x) for x in (actions, LOW, HIGH))).numpy()
@@ -282,6 +324,7 @@ def test_of_two_actions_outside_the_nearer_one_weighs_more() -> None:
 # M-step
 
 
+@pytest.mark.formula("minerva.objectives.mpo", r"L_{\pi,b} = -\sum_i q_{b,i} \log \pi(a_i | s_b)")
 def test_weighted_nll_by_hand() -> None:
     log_probs, weights = t64([-1, -2], [3, 5]).requires_grad_(), t64([0.25, 0.75], [1.0, 0.0])
     found = mpo.weighted_nll(log_probs, weights)
@@ -297,6 +340,11 @@ def test_the_weighted_nll_is_least_at_the_weighted_mean() -> None:
     assert gradient.item() == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.mpo",
+    r"\mathrm{sg}[\alpha_j]\, D_j",
+    r"\alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)",
+)
 def test_penalty_and_dual_by_hand() -> None:
     alpha, divergence = t64(2, 3).requires_grad_(), t64(0.5, 0.01).requires_grad_()
     penalty = mpo.kl_penalty(alpha, divergence)
@@ -313,6 +361,11 @@ def test_penalty_and_dual_by_hand() -> None:
 # Diagnostics
 
 
+@pytest.mark.formula(
+    "minerva.objectives.mpo",
+    r"\mathrm{KL}(q \,\|\, u) = \log S - H(q)",
+    r"H(q) = -\sum_i q_i \log q_i",
+)
 def test_entropy_and_kl_to_uniform() -> None:
     weights = t64([0.25, 0.25, 0.25, 0.25], [1, 0, 0, 0], [0.5, 0.5, 0, 0])
     assert mpo.entropy(weights).tolist() == pytest.approx([math.log(4), 0.0, math.log(2)])
@@ -321,6 +374,7 @@ def test_entropy_and_kl_to_uniform() -> None:
     assert mpo.kl_to_uniform(torch.tensor(random)).mean().item() == pytest.approx(oracle.kl_to_uniform(random))
 
 
+@pytest.mark.formula("minerva.objectives.mpo", r"\mathrm{ESS} = \frac{1}{\sum_i q_i^2}")
 def test_effective_sample_size() -> None:
     weights = t64([0.25, 0.25, 0.25, 0.25], [1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.7, 0.1, 0.1, 0.1])
     assert mpo.effective_sample_size(weights).tolist() == pytest.approx([4.0, 1.0, 2.0, 1 / 0.52])

@@ -21,6 +21,11 @@ def gradient(loss: torch.Tensor, *inputs: torch.Tensor) -> list[list[float]]:
     return [g.tolist() for g in torch.autograd.grad(loss.sum(), inputs)]
 
 
+@pytest.mark.formula(
+    "minerva.objectives.ppo",
+    r"s_A^2 = \frac{1}{\sum_b w_b - 1} \sum_b w_b \left( A_b - \mathbb{E}[A] \right)^2",
+    r"\hat{A} = \frac{A - \mathbb{E}[A]}{s_A + 10^{-8}}",
+)
 def test_normalize_advantages_by_hand() -> None:
     # Mean 3, unbiased variance (4 + 0 + 4) / 2 = 4; the last row does not count.
     found = ppo.normalize_advantages(t64(1, 3, 5, 100), t64(1, 1, 1, 0))
@@ -36,6 +41,7 @@ def test_normalized_advantages_have_mean_zero_and_unbiased_deviation_one() -> No
     torch.testing.assert_close(ppo.normalize_advantages(5 * advantages - 9, torch.ones(64).double()), found)
 
 
+@pytest.mark.formula("minerva.objectives.ppo", r"\hat{A} = \frac{A - \mathbb{E}[A]}{s_A + 10^{-8}}")
 def test_the_small_constant_is_added_to_the_deviation() -> None:
     # Deviation 2e-8 and the constant 1e-8: two thirds of what it would be without, and not the root of a sum.
     found = ppo.normalize_advantages(t64(-2e-8, 0, 2e-8), t64(1, 1, 1))
@@ -51,6 +57,14 @@ def test_one_sample_is_not_normalised() -> None:
     assert two == pytest.approx([-math.sqrt(0.5), math.sqrt(0.5)])
 
 
+@pytest.mark.formula(
+    "minerva.objectives.ppo",
+    r"\rho = \frac{\pi(a|s)}{\pi_{\mathrm{old}}(a|s)} = e^{\log \rho}",
+    (
+        r"\ell_{\mathrm{pg}} = \max\left(-\hat{A} \rho,\; -\hat{A}\, \mathrm{clip}(\rho, 1 - \epsilon, 1 + "
+        r"\epsilon)\right)"
+    ),
+)
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "slope"),
     [
@@ -80,6 +94,7 @@ def test_policy_gradient_at_ratio_one_is_the_plain_one() -> None:
         assert gradient(ppo.clipped_policy_loss(log_ratio, advantages, eps), log_ratio) == [(-advantages).tolist()]
 
 
+@pytest.mark.formula("minerva.objectives.ppo", r"\ell_V = \tfrac12 (V - R)^2")
 def test_value_loss_by_hand() -> None:
     values = t64(3.0, -1.0).requires_grad_()
     found = ppo.value_loss(values, t64(1.0, 1.0))
@@ -87,6 +102,11 @@ def test_value_loss_by_hand() -> None:
     assert gradient(found, values) == [[2.0, -2.0]]
 
 
+@pytest.mark.formula(
+    "minerva.objectives.ppo",
+    r"V_{\mathrm{clip}} = V_{\mathrm{old}} + \mathrm{clip}(V - V_{\mathrm{old}}, -\epsilon, \epsilon)",
+    r"\ell_V = \tfrac12 \max\left((V - R)^2,\; (V_{\mathrm{clip}} - R)^2\right)",
+)
 @pytest.mark.parametrize(
     ("value", "old", "target", "loss", "slope"),
     [
@@ -104,6 +124,7 @@ def test_clipped_value_loss_by_hand(value: float, old: float, target: float, los
     assert gradient(found, values)[0][0] == pytest.approx(slope)
 
 
+@pytest.mark.formula("minerva.objectives.ppo", r"k_3 = \rho - 1 - \log \rho")
 def test_kl_estimate_by_hand() -> None:
     log_ratio = t64(0.0, math.log(2.0), math.log(0.5)).requires_grad_()
     found = ppo.kl_estimate(log_ratio)
@@ -124,6 +145,7 @@ def test_kl_estimate_is_unbiased() -> None:
     assert ppo.kl_estimate(log_ratio).mean().item() == pytest.approx(0.125, rel=0.01)
 
 
+@pytest.mark.formula("minerva.objectives.ppo", r"\mathbb{1}\left[\,|\rho - 1| > \epsilon\,\right]")
 def test_is_clipped_by_hand() -> None:
     log_ratio = torch.log(t64(1.0, 1.19, 1.21, 0.81, 0.79, 3.0))
     found = ppo.is_clipped(log_ratio, EPS)
@@ -132,6 +154,21 @@ def test_is_clipped_by_hand() -> None:
     assert ppo.is_clipped(t64(0.0), 0.0).tolist() == [0.0]  # "has left", not "is at the edge"
 
 
+@pytest.mark.formula(
+    "minerva.objectives.ppo",
+    r"s_A^2 = \frac{1}{\sum_b w_b - 1} \sum_b w_b \left( A_b - \mathbb{E}[A] \right)^2",
+    r"\hat{A} = \frac{A - \mathbb{E}[A]}{s_A + 10^{-8}}",
+    r"\rho = \frac{\pi(a|s)}{\pi_{\mathrm{old}}(a|s)} = e^{\log \rho}",
+    (
+        r"\ell_{\mathrm{pg}} = \max\left(-\hat{A} \rho,\; -\hat{A}\, \mathrm{clip}(\rho, 1 - \epsilon, 1 + "
+        r"\epsilon)\right)"
+    ),
+    r"\ell_V = \tfrac12 (V - R)^2",
+    r"V_{\mathrm{clip}} = V_{\mathrm{old}} + \mathrm{clip}(V - V_{\mathrm{old}}, -\epsilon, \epsilon)",
+    r"\ell_V = \tfrac12 \max\left((V - R)^2,\; (V_{\mathrm{clip}} - R)^2\right)",
+    r"k_3 = \rho - 1 - \log \rho",
+    r"\mathbb{1}\left[\,|\rho - 1| > \epsilon\,\right]",
+)
 @pytest.mark.parametrize("norm_adv", [True, False])
 @pytest.mark.parametrize("clip_vloss", [True, False])
 @pytest.mark.parametrize("seed", range(3))

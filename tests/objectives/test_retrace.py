@@ -38,6 +38,13 @@ def recursion(sequences: list[Array]) -> Array:
     return oracle.retrace(q, v, r, d, e, log_ratios, GAMMA, LAM)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.retrace",
+    r"\delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - Q'(s_t, a_t)",
+    r"c_t = \lambda \min\left(1, \frac{\pi'(a_t|s_t)}{b(a_t|s_t)}\right)",
+    r"g_t = \gamma^t \prod_{i=1}^{t} c_i",
+    r"Q_{\mathrm{ret}} = Q'(s_0, a_0) + \delta_0 + \sum_{t \ge 1} m_t g_t \delta_t",
+)
 def test_by_hand() -> None:
     # Two pairs: delta_0 = 1 + 0.5 * 4 - 2 = 1, delta_1 = 3 + 0.5 * 2 - 6 = -2, c_1 = 0.8 * 0.25 = 0.2.
     first = [[2.0, 6.0]], [[4.0, 2.0]], [[1.0, 3.0]], [[0.0, 0.0]], [[0.0, 0.0]], [[9.0, math.log(0.25)]]
@@ -47,6 +54,13 @@ def test_by_hand() -> None:
     assert target([np.array(x) for x in clipped], gamma=0.5).tolist() == pytest.approx([2 + 1 + 0.5 * 0.8 * -2])
 
 
+@pytest.mark.formula(
+    "minerva.objectives.retrace",
+    r"\delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - Q'(s_t, a_t)",
+    r"c_t = \lambda \min\left(1, \frac{\pi'(a_t|s_t)}{b(a_t|s_t)}\right)",
+    r"g_t = \gamma^t \prod_{i=1}^{t} c_i",
+    r"Q_{\mathrm{ret}} = Q'(s_0, a_0) + \delta_0 + \sum_{t \ge 1} m_t g_t \delta_t",
+)
 @pytest.mark.parametrize("steps", [2, 3, 8])
 def test_against_rlax(steps: int) -> None:
     sequences = random_sequences(steps, steps=steps)
@@ -69,6 +83,15 @@ def test_against_rlax_where_episodes_terminate_on_their_last_step() -> None:
     np.testing.assert_allclose(target(sequences), q[:, 0] + np.asarray(errors)[:, 0], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.retrace",
+    r"\delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - Q'(s_t, a_t)",
+    r"c_t = \lambda \min\left(1, \frac{\pi'(a_t|s_t)}{b(a_t|s_t)}\right)",
+    r"m_t = \prod_{i<t} (1 - e_i)",
+    r"g_t = \gamma^t \prod_{i=1}^{t} c_i",
+    r"m_t g_t \delta_t",
+    r"Q_{\mathrm{ret}} = Q'(s_0, a_0) + \delta_0 + \sum_{t \ge 1} m_t g_t \delta_t",
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_against_the_recursion_with_ends_in_the_middle(seed: int) -> None:
     sequences = random_sequences(seed, batch=60)

@@ -56,6 +56,7 @@ TERMINATED = np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]])
 TRUNCATED = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
 
 
+@pytest.mark.formula("minerva.objectives.returns", r"\delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - V(s_t)")
 def test_temporal_difference_by_hand() -> None:
     rewards, values, terminated = tensors(REWARDS, VALUES, TERMINATED)
     # 1 + 4/2 - 2 = 1, 1 + 6/2 - 4 = 0 (or 1 - 4 at the terminal), 1 + 8/2 - 6 = -1, 1 + 10/2 - 8 = -2
@@ -63,6 +64,14 @@ def test_temporal_difference_by_hand() -> None:
     assert returns.temporal_difference(rewards, values, terminated, 0.5).tolist() == expected
 
 
+@pytest.mark.formula(
+    "minerva.objectives.returns",
+    r"x_t = b_t + c_t\, x_{t+1}",
+    r"\delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - V(s_t)",
+    r"1 - e_t = (1 - d_t)(1 - u_t)",
+    r"A_t = \delta_t + \gamma \lambda (1 - e_t) A_{t+1}",
+    r"R_t = A_t + V(s_t)",
+)
 def test_gae_by_hand() -> None:
     rewards, values, terminated, truncated = tensors(REWARDS, VALUES, TERMINATED, TRUNCATED)
     advantages, targets = returns.generalized_advantage_estimation(rewards, values, terminated, truncated, 0.5, 0.5)
@@ -72,6 +81,13 @@ def test_gae_by_hand() -> None:
     assert targets.tolist() == (np.array(expected) + VALUES[:-1]).tolist()
 
 
+@pytest.mark.formula(
+    "minerva.objectives.returns",
+    r"x_t = b_t + c_t\, x_{t+1}",
+    r"b_t = r_t + \gamma (1 - d_t)\, u_t V(s_{t+1})",
+    r"R_t = b_t + \gamma (1 - d_t)(1 - u_t) R_{t+1}, \quad R_T = V(s_T)",
+    r"A_t = R_t - V(s_t)",
+)
 def test_bootstrapped_returns_by_hand() -> None:
     rewards, values, terminated, truncated = tensors(REWARDS, VALUES, TERMINATED, TRUNCATED)
     advantages, targets = returns.bootstrapped_returns(rewards, values, terminated, truncated, 0.5)
@@ -81,6 +97,14 @@ def test_bootstrapped_returns_by_hand() -> None:
     assert advantages.tolist() == (np.array(expected) - VALUES[:-1]).tolist()
 
 
+@pytest.mark.formula(
+    "minerva.objectives.returns",
+    r"x_t = b_t + c_t\, x_{t+1}",
+    r"\delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - V(s_t)",
+    r"1 - e_t = (1 - d_t)(1 - u_t)",
+    r"A_t = \delta_t + \gamma \lambda (1 - e_t) A_{t+1}",
+    r"R_t = A_t + V(s_t)",
+)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("gamma", "lam"), [(GAMMA, LAM), (0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.9)])
 def test_gae_against_the_oracle(seed: int, gamma: float, lam: float) -> None:
@@ -90,6 +114,13 @@ def test_gae_against_the_oracle(seed: int, gamma: float, lam: float) -> None:
         np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.returns",
+    r"x_t = b_t + c_t\, x_{t+1}",
+    r"b_t = r_t + \gamma (1 - d_t)\, u_t V(s_{t+1})",
+    r"R_t = b_t + \gamma (1 - d_t)(1 - u_t) R_{t+1}, \quad R_T = V(s_T)",
+    r"A_t = R_t - V(s_t)",
+)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("gamma", [GAMMA, 1.0, 0.0])
 def test_bootstrapped_returns_against_the_oracle(seed: int, gamma: float) -> None:
@@ -99,6 +130,13 @@ def test_bootstrapped_returns_against_the_oracle(seed: int, gamma: float) -> Non
         np.testing.assert_allclose(mine.numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.returns",
+    r"\delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - V(s_t)",
+    r"1 - e_t = (1 - d_t)(1 - u_t)",
+    r"A_t = \delta_t + \gamma \lambda (1 - e_t) A_{t+1}",
+    r"R_t = A_t + V(s_t)",
+)
 @pytest.mark.parametrize("truncations", [False, True])
 def test_gae_against_stable_baselines3(truncations: bool) -> None:
     rewards, values, terminated, truncated = random_rollout(4, truncations)
@@ -117,6 +155,12 @@ def test_gae_against_stable_baselines3(truncations: bool) -> None:
     np.testing.assert_allclose(found.returns.numpy(), buffer.returns, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.returns",
+    r"\delta_t = r_t + \gamma (1 - d_t) V(s_{t+1}) - V(s_t)",
+    r"1 - e_t = (1 - d_t)(1 - u_t)",
+    r"A_t = \delta_t + \gamma \lambda (1 - e_t) A_{t+1}",
+)
 @pytest.mark.parametrize("truncations", [False, True])
 def test_gae_against_rlax(truncations: bool) -> None:
     rewards, values, terminated, truncated = random_rollout(5, truncations)
@@ -131,6 +175,11 @@ def test_gae_against_rlax(truncations: bool) -> None:
         np.testing.assert_allclose(found.advantages[:, n].numpy(), np.asarray(expected), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.returns",
+    r"b_t = r_t + \gamma (1 - d_t)\, u_t V(s_{t+1})",
+    r"R_t = b_t + \gamma (1 - d_t)(1 - u_t) R_{t+1}, \quad R_T = V(s_T)",
+)
 @pytest.mark.parametrize("truncations", [False, True])
 def test_bootstrapped_returns_against_rlax(truncations: bool) -> None:
     rewards, values, terminated, truncated = random_rollout(6, truncations)
@@ -179,6 +228,7 @@ def test_nothing_after_an_episodes_end_reaches_what_came_before(end: str) -> Non
         assert torch.equal(before.returns[:11], after.returns[:11])
 
 
+@pytest.mark.formula("minerva.objectives.returns", r"x_t = b_t + c_t\, x_{t+1}")
 def test_recursion_by_hand_and_input_untouched() -> None:
     terms, decays, last = tensors([[1.0], [2.0]], [[0.5], [3.0]], [4.0])
     assert returns.backward_recursion(terms, decays, last).tolist() == [[8.0], [14.0]]
@@ -212,12 +262,14 @@ def test_float32_stays_float32() -> None:
         assert found.advantages.dtype == found.returns.dtype == torch.float32
 
 
+@pytest.mark.formula("minerva.objectives.returns", r"\mathrm{EV} = 1 - \frac{\mathrm{Var}[R - V]}{\mathrm{Var}[R]}")
 def test_explained_variance_by_hand() -> None:
     # R = 0, 2, 4, 6 (variance 5); R - V = 0, 2, 0, 2 (variance 1).
     targets, values = tensors([0.0, 2.0, 4.0, 6.0], [0.0, 0.0, 4.0, 4.0])
     assert returns.explained_variance(targets, values, torch.ones(4).double()).item() == pytest.approx(1 - 1 / 5)
 
 
+@pytest.mark.formula("minerva.objectives.returns", r"\mathrm{EV} = 1 - \frac{\mathrm{Var}[R - V]}{\mathrm{Var}[R]}")
 def test_explained_variance_against_the_oracle_and_stable_baselines3() -> None:
     rng = np.random.default_rng(1)
     targets, noise = rng.normal(size=(30, 4)), rng.normal(size=(30, 4)) + 5

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from minerva.objectives import mpo, vmpo
+from minerva.objectives.gaussian import gaussian_cross_entropy, gaussian_log_prob
 from minerva.objectives.kl import kl_of_means, kl_of_stds
 from minerva.objectives.weighted import weighted_mean
 from tests.objectives import oracle_vmpo as oracle
@@ -45,6 +47,15 @@ def e_step(
 # Against RLax
 
 
+@pytest.mark.formula(
+    "minerva.objectives.vmpo",
+    r"s_t = \frac{w_t \hat{A}_t}{\eta}",
+    r"\tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}",
+    r"\bar{w}_t = w_t\, \mathbb{1}[ s_t \ge \tau ]",
+    r"\tilde{\psi}_t = \bar{w}_t\, \omega_t \exp(s_t - s_{\max}), \quad s_{\max} = \max_{u:\, \bar{w}_u > 0} s_u",
+    r"\psi_t = \frac{\tilde{\psi}_t}{\sum_u \tilde{\psi}_u}",
+    r"L_\eta = \eta \left( \epsilon_\eta + \log \sum_t \tilde{\psi}_t + s_{\max} - \log \sum_t \bar{w}_t \right)",
+)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("fraction", "restarts"),
@@ -72,6 +83,11 @@ def test_weights_and_temperature_loss_equal_rlax(fraction: float, restarts: bool
     assert slope.item() == pytest.approx(float(expected_slope), rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.vmpo",
+    r"k = \lfloor \rho N \rfloor",
+    r"\tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}",
+)
 @pytest.mark.parametrize("fraction", [0.5, 0.25])
 def test_the_share_is_of_the_rows_that_count(fraction: float) -> None:
     advantages, restarting, importance = draw(60, 5)
@@ -87,6 +103,7 @@ def test_the_share_is_of_the_rows_that_count(fraction: float) -> None:
     assert found.temperature_loss.item() == pytest.approx(float(loss), rel=1e-5)
 
 
+@pytest.mark.formula("minerva.objectives.vmpo", r"L_{\mathrm{NLL}} = -\sum_t \psi_t \log \pi(a_t | s_t)")
 @pytest.mark.parametrize("seed", range(3))
 def test_all_parts_of_the_loss_equal_rlax(seed: int) -> None:
     advantages, _, importance = draw(40, seed)
@@ -136,6 +153,7 @@ def test_all_parts_of_the_loss_equal_rlax(seed: int) -> None:
 # By hand
 
 
+@pytest.mark.formula("minerva.objectives.vmpo", r"\hat{A} = \frac{A - \mathbb{E}[A]}{\sqrt{\mathrm{Var}[A]} + 10^{-8}}")
 def test_advantages_are_normalised_by_the_population_deviation_of_the_rows_that_count() -> None:
     found = vmpo.normalize_advantages(t64(1, 3, 5, 100), t64(1, 1, 1, 0))
     assert found[:3].tolist() == pytest.approx([-math.sqrt(1.5), 0.0, math.sqrt(1.5)])
@@ -145,10 +163,17 @@ def test_advantages_are_normalised_by_the_population_deviation_of_the_rows_that_
     assert vmpo.normalize_advantages(t64(4, 4), t64(1, 1)).tolist() == [0.0, 0.0]
 
 
+@pytest.mark.formula("minerva.objectives.vmpo", r"s_t = \frac{w_t \hat{A}_t}{\eta}")
 def test_scaling_by_hand() -> None:
     assert vmpo.scale_advantages(t64(1, -3, 5), t64(1, 1, 0), t64(2)[0]).tolist() == [0.5, -1.5, 0.0]
 
 
+@pytest.mark.formula(
+    "minerva.objectives.vmpo",
+    r"k = \lfloor \rho N \rfloor",
+    r"\tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}",
+    r"\bar{w}_t = w_t\, \mathbb{1}[ s_t \ge \tau ]",
+)
 @pytest.mark.parametrize(
     ("scaled", "weights", "fraction", "expected", "threshold"),
     [
@@ -188,6 +213,12 @@ def test_a_share_that_keeps_nothing_is_an_error() -> None:
         vmpo.select_top(t64(0, 0), t64(0, 0), 0.5)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.vmpo",
+    r"\tilde{\psi}_t = \bar{w}_t\, \omega_t \exp(s_t - s_{\max}), \quad s_{\max} = \max_{u:\, \bar{w}_u > 0} s_u",
+    r"\psi_t = \frac{\tilde{\psi}_t}{\sum_u \tilde{\psi}_u}",
+    r"L_\eta = \eta \left( \epsilon_\eta + \log \sum_t \tilde{\psi}_t + s_{\max} - \log \sum_t \bar{w}_t \right)",
+)
 def test_e_step_by_hand() -> None:
     eta = t64(0.5)[0]
     scaled = t64(2, 0, 4) * math.log(2)
@@ -197,6 +228,7 @@ def test_e_step_by_hand() -> None:
     assert found.temperature_loss.item() == pytest.approx(0.5 * (0.25 + math.log(44 / 2)))
 
 
+@pytest.mark.formula("minerva.objectives.vmpo", r"L_{\mathrm{NLL}} = -\sum_t \psi_t \log \pi(a_t | s_t)")
 def test_weighted_nll_by_hand() -> None:
     log_probs = t64(-1, -2, -8).requires_grad_()
     loss = vmpo.weighted_nll(log_probs, t64(0.25, 0.75, 0))
@@ -208,6 +240,7 @@ def test_weighted_nll_by_hand() -> None:
 # Analytic facts
 
 
+@pytest.mark.formula("minerva.objectives.vmpo", r"\psi_t = \frac{\tilde{\psi}_t}{\sum_u \tilde{\psi}_u}")
 def test_no_gradient_passes_through_weights_threshold_and_importance() -> None:
     advantages, restarting, importance = (x.double().requires_grad_() for x in draw(20, 0))
     eta = t64(0.7)[0].requires_grad_()
@@ -242,6 +275,14 @@ def test_temperature_converges_to_where_its_bound_is_tight() -> None:
     assert (psi * (psi * len(psi)).log()).sum().item() == pytest.approx(0.1, abs=1e-6)
 
 
+@pytest.mark.formula(
+    "minerva.objectives.vmpo",
+    r"s_t = \frac{w_t \hat{A}_t}{\eta}",
+    r"k = \lfloor \rho N \rfloor",
+    r"\tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}",
+    r"\bar{w}_t = w_t\, \mathbb{1}[ s_t \ge \tau ]",
+    r"L_\eta = \eta \left( \epsilon_\eta + \log \sum_t \tilde{\psi}_t + s_{\max} - \log \sum_t \bar{w}_t \right)",
+)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("fraction", [0.5, 1.0])
 def test_against_the_oracle(fraction: float, seed: int) -> None:
@@ -272,3 +313,75 @@ def test_normalised_advantages_know_neither_shift_nor_scale(change: Callable[[to
     advantages, restarting, _ = (x.double() for x in draw(30, 0))
     found = vmpo.normalize_advantages(advantages, restarting)
     torch.testing.assert_close(vmpo.normalize_advantages(change(advantages), restarting), found)
+
+
+# The control variate
+
+
+def gaussians(rows: int, seed: int) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    mean, old_mean = (torch.randn(rows, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    log_std, old_log_std = (0.5 * torch.randn(rows, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    return mean, log_std, old_mean, old_log_std
+
+
+@pytest.mark.formula(
+    "minerva.objectives.vmpo",
+    r"n_t = -\log \mathcal{N}(u_t; \mu_t, \sigma_t) - H(\mathcal{N}'_t, \mathcal{N}_t)",
+)
+def test_the_samples_noise_by_hand() -> None:
+    # Drawn from N(1, 1/2), scored by N(0, 2): -log N(3; 0, 2) = 9/8 + log 2 + c, on average (1/4 + 1)/8 + log 2 + c.
+    mean, log_std, old_mean, old_log_std = t64(0.0), t64(math.log(2)), t64(1.0), t64(math.log(0.5))
+    log_prob = gaussian_log_prob(mean, log_std, t64(3.0))
+    cross_entropy = gaussian_cross_entropy(mean, log_std, old_mean, old_log_std)
+    assert vmpo.sampling_noise(log_prob, cross_entropy).item() == pytest.approx(9 / 8 - 1.25 / 8)
+
+
+def test_the_samples_noise_is_zero_on_average_and_so_is_its_slope_whatever_the_new_policy() -> None:
+    mean, log_std, old_mean, old_log_std = gaussians(5, seed=0)
+    mean.requires_grad_()
+    log_std.requires_grad_()
+    # Three points are exact for polynomials up to degree 5; the log-density is one of degree 2.
+    points, shares = (torch.from_numpy(x) for x in np.polynomial.hermite_e.hermegauss(3))
+    total = torch.zeros((), dtype=torch.float64)
+    for (x, share), (y, other) in itertools.product(zip(points, shares, strict=True), repeat=2):
+        drawn = old_mean + old_log_std.exp() * torch.stack([x, y])
+        noise = vmpo.sampling_noise(
+            gaussian_log_prob(mean, log_std, drawn), gaussian_cross_entropy(mean, log_std, old_mean, old_log_std)
+        )
+        assert noise.abs().max() > 0.1
+        total = total + (noise * share * other / (2 * math.pi)).sum()
+    slopes = torch.autograd.grad(total, [mean, log_std])
+    assert total.item() == pytest.approx(0, abs=1e-12)
+    assert max(slope.abs().max().item() for slope in slopes) < 1e-12
+
+
+@pytest.mark.parametrize("signal", [0.0, 0.5])
+def test_the_control_variate_takes_variance_from_the_fits_slope_and_leaves_its_mean(signal: float) -> None:
+    # One state, the policy that acts is the one that is fitted, and a larger action may be better.
+    generator = torch.Generator().manual_seed(0)
+    zeros, ones, eta = (torch.full((64, 1), x, dtype=torch.float64) for x in (0.0, 1.0, 2.0))
+    plain, reduced = [], []
+    for _ in range(2_000):
+        drawn = torch.randn(64, 1, generator=generator, dtype=torch.float64)
+        advantages = signal * drawn + torch.randn(64, 1, generator=generator, dtype=torch.float64)
+        counted = ones[:, 0]
+        _, result = e_step(vmpo.normalize_advantages(advantages[:, 0], counted), counted, counted, eta[0, 0], 0.5)
+        mean = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+        log_probs = gaussian_log_prob(mean, zeros, drawn)
+        nll = vmpo.weighted_nll(log_probs, result.weights)
+        noise = vmpo.sampling_noise(log_probs, gaussian_cross_entropy(mean, zeros, zeros, zeros)).mean()
+        plain.append(torch.autograd.grad(nll, mean, retain_graph=True)[0].item())
+        reduced.append(torch.autograd.grad(nll - noise, mean)[0].item())
+    difference = np.subtract(plain, reduced)
+    assert abs(difference.mean()) < 4 * difference.std() / math.sqrt(len(plain))
+    if signal:
+        assert np.mean(plain) < -0.3  # towards larger actions
+    else:
+        # Weights w = exp(A/2) of the better half of normal advantages: what is left of E[w^2] is Var[w].
+        left = 1 - math.exp(-0.25) * normal_share(0.5) ** 2 / normal_share(1.0)
+        assert np.var(reduced) / np.var(plain) == pytest.approx(left, rel=0.1)
+
+
+def normal_share(x: float) -> float:
+    return (1 + math.erf(x / math.sqrt(2))) / 2

@@ -10,6 +10,7 @@ def t64(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+@pytest.mark.formula("minerva.objectives.weighted", r"\mathbb{E}[x] = \frac{\sum_b w_b x_b}{\sum_b w_b}")
 def test_mean_by_hand() -> None:
     assert weighted_mean(t64(1, 2, 30), t64(1, 1, 0)).item() == 1.5
     assert weighted_mean(t64(1, 2, 3), t64(1, 1, 1)).item() == 2.0
@@ -20,6 +21,7 @@ def test_mean_by_hand() -> None:
     assert gradient.tolist() == [0.5, 0.5, 0.0]
 
 
+@pytest.mark.formula("minerva.objectives.weighted", r"\mathrm{Var}[x] = \mathbb{E}\left[(x - \mathbb{E}[x])^2\right]")
 def test_variance_by_hand() -> None:
     # Mean 3, squares 4, 0, 4 over three samples, not over two; the last one does not count.
     assert weighted_variance(t64(1, 3, 5, 100), t64(1, 1, 1, 0)).item() == pytest.approx(8 / 3)

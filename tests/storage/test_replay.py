@@ -131,6 +131,12 @@ def by_start(replay: Replay, n_step: int) -> dict[float, tuple[float, float, flo
     return dict(zip(batch.obs[:, 0].tolist(), ends, strict=True))
 
 
+@pytest.mark.formula(
+    "minerva.storage.replay",
+    r"\left( \gamma^0, \gamma^1, \dots, \gamma^n \right)",
+    r"R = \sum_{i=0}^{k-1} \gamma^i r_{t+i}, \quad k \le n",
+    r"\gamma^k (1 - d)",
+)
 def test_three_step_returns_by_hand() -> None:
     assert by_start(filled(20, "--tr-ur---"), 3) == {
         0: (0 + 0.5 * 1 + 0.25 * 2, 0, 3),  # as long as can be, and terminated

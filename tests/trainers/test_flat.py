@@ -87,6 +87,18 @@ def torch_optimizer(kind: str, groups: Any, momentum: float, eps: float) -> torc
     return torch.optim.Adam(groups, eps=eps) if kind == "adam" else torch.optim.SGD(groups, momentum=momentum)
 
 
+@pytest.mark.formula(
+    "minerva.trainers.flat",
+    r"g \leftarrow g \min\left( 1,\; \frac{g_{\max}}{\lVert g \rVert_2 + 10^{-6}} \right)",
+    r"m_t = \beta m_{t-1} + g_t",
+    r"\theta_t = \theta_{t-1} - \lambda m_t",
+    r"m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t",
+    r"v_t = \beta_2 v_{t-1} + (1 - \beta_2)\, g_t^2",
+    r"b_1 = 1 - \beta_1^t",
+    r"b_2 = 1 - \beta_2^t",
+    r"\Delta_t = \frac{m_t / b_1}{\sqrt{v_t / b_2} + \epsilon}",
+    r"\theta_t = \theta_{t-1} - \lambda \Delta_t",
+)
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
 @pytest.mark.parametrize(("momentum", "eps"), [(0.9, 1e-5), (0.5, 1e-2)])
 def test_equals_torchs_optimisers_over_many_steps(kind: Literal["adam", "sgd"], momentum: float, eps: float) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from minerva.trainers.accelerate import compiled, compiler_available
 from minerva.trainers.gradient_step import CompiledStep, GradientStep, PlainStep
 
-pytestmark = pytest.mark.skipif(
+needs_compiler = pytest.mark.skipif(
     not compiler_available() and not os.environ.get("CI"), reason="no C++ compiler is installed (Debian: g++)"
 )
 
@@ -51,6 +51,7 @@ def assert_same_state(one: torch.optim.Adam, other: torch.optim.Adam, rtol: floa
             torch.testing.assert_close(a[name], b[name], rtol=rtol, atol=atol)
 
 
+@needs_compiler
 def test_compiled_and_plain_steps_are_the_same_algorithm() -> None:
     torch.manual_seed(0)
     plain_module = Regression()
@@ -93,6 +94,7 @@ def test_compiled_and_plain_steps_are_the_same_algorithm() -> None:
             torch.testing.assert_close(after, before, rtol=0, atol=0)
 
 
+@needs_compiler
 def test_compiled_steps_are_the_same_twice() -> None:
     results = []
     for _ in range(2):
@@ -107,6 +109,7 @@ def test_compiled_steps_are_the_same_twice() -> None:
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
+@needs_compiler
 def test_many_functions_of_the_same_source_can_be_compiled() -> None:
     class Scale:
         def __init__(self, factor: float) -> None:
@@ -118,6 +121,40 @@ def test_many_functions_of_the_same_source_can_be_compiled() -> None:
     with torch._dynamo.config.patch(recompile_limit=1):
         for factor in (1.5, 2.5, 3.5):  # each with a constant of its own
             assert compiled(Scale(factor).__call__)(torch.ones(2)).tolist() == [factor, factor]
+
+
+@pytest.mark.formula(
+    "minerva.trainers.gradient_step",
+    r"g \leftarrow g \min\left( 1,\; \frac{g_{\max}}{\lVert g \rVert_2 + 10^{-6}} \right)",
+    r"m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t",
+    r"v_t = \beta_2 v_{t-1} + (1 - \beta_2)\, g_t^2",
+    r"b_1 = 1 - \beta_1^t",
+    r"b_2 = 1 - \beta_2^t",
+    r"\theta_t = \theta_{t-1} - \frac{\lambda}{b_1} \cdot \frac{m_t}{\sqrt{v_t / b_2} + \epsilon}",
+)
+def test_what_is_compiled_equals_torchs_adam_to_the_last_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Compiling is torch's business; what is compiled is ours.
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    torch.manual_seed(0)
+    module = Regression().double()
+    reference = copy.deepcopy(module)
+    rate = 2.0**-7  # exact in the float32 that it is handed over in
+    step = CompiledStep(module, torch.optim.Adam(module.parameters(), lr=rate, eps=1e-3), loss, 0.5)
+    optimizer = torch.optim.Adam(reference.parameters(), lr=rate, eps=1e-3)
+    clipped = 0
+    step.begin()
+    for k, (x, y, w) in enumerate(minibatches(30)):
+        # Errors large and small: some gradients are clipped and others not.
+        target = reference(x.double()).detach() + 0.01 * y.double() if k % 3 else y.double()
+        step((x.double(), target, w.double()))
+        optimizer.zero_grad()
+        loss(reference, (x.double(), target, w.double()))[0].backward()  # type: ignore[no-untyped-call]
+        clipped += int(nn.utils.clip_grad_norm_(reference.parameters(), 0.5) > 0.5)
+        optimizer.step()
+    step.end()
+    assert 5 < clipped < 25
+    for found, expected in zip(module.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def test_gradients_are_clipped() -> None:

@@ -168,6 +168,10 @@ def test_illnesses_of_vmpo(metric: str, value: float, name: str) -> None:
     assert spoken(VMPO_RULES, VMPO_WELL, {metric: value}, checks=patience) == {name}
 
 
+@pytest.mark.formula(
+    "minerva.trainers.health",
+    r"\sum_j \left( \tfrac12 + \tfrac12 \log 2\pi + \log \sigma_j \right), \quad \sigma_j = 10^{-3}",
+)
 def test_the_entropy_at_which_exploration_has_stopped() -> None:
     (rule,) = (rule for rule in VMPO_RULES if rule.name == "std_collapsed")
     normal = torch.distributions.Normal(torch.zeros(6).double(), torch.full((6,), 1e-3).double())

@@ -29,6 +29,13 @@ def test_starts_at_mean_zero_variance_one() -> None:
     torch.testing.assert_close(norm(x), x)
 
 
+@pytest.mark.formula(
+    "minerva.utils.running_norm",
+    r"n = n_A + n_B",
+    r"\bar{x}_B = \frac{1}{n_B} \sum_{i \in B} x_i",
+    r"\bar{x} = \bar{x}_A + \delta \frac{n_B}{n}",
+    r"\sigma^2 = \frac{n_A}{n} \sigma_A^2 + \frac{n_A n_B}{n^2} \delta^2 + \frac{n_B}{n} \sigma_B^2",
+)
 def test_one_batch_by_hand() -> None:
     norm = RunningNorm(1)
     norm.count.fill_(2.0)  # two samples with mean 0 and variance 1, then 3 and 5
@@ -38,6 +45,14 @@ def test_one_batch_by_hand() -> None:
     assert norm.var.item() == (2 * 1 + 2 * 1 + 16 * 2 * 2 / 4) / 4  # squares within each, and between the means
 
 
+@pytest.mark.formula(
+    "minerva.utils.running_norm",
+    r"n = n_A + n_B",
+    r"\bar{x}_B = \frac{1}{n_B} \sum_{i \in B} x_i",
+    r"\delta = \bar{x}_B - \bar{x}_A",
+    r"\bar{x} = \bar{x}_A + \delta \frac{n_B}{n}",
+    r"\sigma^2 = \frac{n_A}{n} \sigma_A^2 + \frac{n_A n_B}{n^2} \delta^2 + \frac{n_B}{n} \sigma_B^2",
+)
 @pytest.mark.parametrize("splits", [[500], [1] * 500, [7, 93, 400], [250, 250], [499, 1]])
 def test_any_split_of_the_data_gives_the_statistics_of_all_of_it(splits: list[int]) -> None:
     x, norm = data(), RunningNorm(3)
@@ -61,6 +76,10 @@ def test_float32_data_far_from_zero_loses_nothing() -> None:
     np.testing.assert_allclose(norm.var.numpy(), var, rtol=1e-7)
 
 
+@pytest.mark.formula(
+    "minerva.utils.running_norm",
+    r"\hat{x} = \mathrm{clip}\left( \frac{x - \bar{x}}{\sqrt{\sigma^2 + \epsilon}},\; -c,\; c \right)",
+)
 def test_normalises_by_the_deviation_with_eps_and_clips() -> None:
     norm = RunningNorm(2, clip=3.0, eps=0.5)
     norm.mean[:], norm.var[:] = torch.tensor([1.0, -2.0]), torch.tensor([3.5, 0.0])

@@ -15,7 +15,7 @@ from torch.func import grad_and_value
 
 from minerva.networks.action_critic import Critic, SmallInitLinear
 from minerva.networks.diagonal_gaussian import LOG_STD_RANGE, DiagonalGaussianPolicy
-from minerva.networks.duals import MINIMUM, DualVariable, inverse_softplus
+from minerva.networks.duals import MINIMUM, DualVariable, floored, inverse_softplus
 from minerva.networks.layer_norm_mlp import LayerNormMLP
 from minerva.networks.numpy_mlp import NumpyMLP
 from minerva.objectives import mpo
@@ -180,19 +180,22 @@ class MPOUpdate:
         # E-step, and one step on all multipliers
         with torch.no_grad():
             mean, log_std = self._policy(old.policy, first_obs)
+            # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: D_{\mu,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu_b, \sigma'_b) \right)_j
             kl_mean = kl_of_means(mean, sampled.mean, sampled.log_std).mean(0)  # [A]
+            # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: D_{\sigma,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu'_b, \sigma_b) \right)_j
             kl_std = kl_of_stds(log_std, sampled.log_std).mean(0)  # [A]
             multipliers: Multipliers = self._duals(old.duals)
             weights = mpo.e_step_weights(sampled.q_values, multipliers.temperature)  # [B, S]
             all_weights = weights
             cost = mpo.out_of_bounds_cost(sampled.actions, self._low, self._high)  # [B, S]
             if config.action_penalization:
+                # LaTeX: q_{b,i} \leftarrow q_{b,i} + q^c_{b,i}
                 all_weights = weights + mpo.e_step_weights(cost, multipliers.penalty_temperature)
         dual_gradient, (dual_total, (dual_loss, eta_loss)) = grad_and_value(self._dual_loss, has_aux=True)(
             old.duals, sampled.q_values, cost, kl_mean, kl_std
         )
         duals = self._dual_optimizer(old.duals, old.duals_moments, dual_gradient, count)
-        new_duals = duals.vector.clamp(min=MINIMUM)
+        new_duals = floored(duals.vector)
         new_multipliers: Multipliers = self._duals(new_duals)
 
         # M-step
@@ -220,6 +223,7 @@ class MPOUpdate:
             policy_loss,
             eta_loss,
             dual_loss,
+            # LaTeX: \frac{1}{\epsilon} \mathbb{E}_b \left[ \mathrm{KL}(q_b \,\|\, u) \right]
             mpo.kl_to_uniform(weights).mean() / config.kl_epsilon,
             kl_mean,
             kl_std,
@@ -231,6 +235,7 @@ class MPOUpdate:
             std.min(),
             std.max(),
             mpo.entropy(weights).mean(),
+            # LaTeX: \lVert \theta - \theta_{\mathrm{old}} \rVert_2
             (policy - old.policy).norm(),
             mpo.effective_sample_size(weights).mean(),
             (new_duals <= MINIMUM).float().mean(),
@@ -241,12 +246,14 @@ class MPOUpdate:
         """Give the target networks of this update."""
         config = self._config
         if config.target_tau is not None:
-            # LaTeX: \theta' \leftarrow (1 - \tau)\, \theta' + \tau\, \theta
             return (
+                # LaTeX: \theta' \leftarrow (1 - \tau)\, \theta' + \tau\, \theta
                 torch.lerp(old.policy_target, old.policy, config.target_tau),
+                # LaTeX: \phi' \leftarrow (1 - \tau)\, \phi' + \tau\, \phi
                 torch.lerp(old.q_target, old.q, config.target_tau),
             )
         due = old.updates % config.target_networks_update_period == 0
+        # LaTeX: \theta' \leftarrow \theta, \quad \phi' \leftarrow \phi \qquad \text{where } u \bmod P = 0
         return torch.where(due, old.policy, old.policy_target), torch.where(due, old.q, old.q_target)
 
     def _evaluate_targets(
@@ -260,13 +267,16 @@ class MPOUpdate:
             both = self._sample(
                 policy, q, torch.cat([first_obs, batch.next_obs]), torch.cat([noise.e_step, noise.critic])
             )
+            # LaTeX: V(s') = \frac{1}{S} \sum_{i=1}^{S} Q'(s', a'_i)
             targets = mpo.td_target(batch.rewards, batch.discounts, both.q_values[rows:].mean(-1))
             return targets, Sampled(*(part[:rows] for part in both))
         following = self._sample(policy, q, batch.next_obs, noise.critic)
         mean, log_std = self._policy(policy, batch.obs)
+        # LaTeX: \log \frac{\pi'(a_t|s_t)}{b(a_t|s_t)} = \log \pi'(a_t|s_t) - \log b(a_t|s_t)
         log_ratios = gaussian_log_prob(mean, log_std, batch.actions_raw) - batch.behaviour_logp
         targets = retrace_target(
             self._q(q, batch.obs, batch.actions).squeeze(-1),
+            # LaTeX: V(s_{t+1}) = \frac{1}{R} \sum_{i=1}^{R} Q'(s_{t+1}, a'_i)
             following.q_values.mean(-1),
             batch.rewards,
             batch.terminated,
@@ -280,13 +290,14 @@ class MPOUpdate:
     def _sample(self, policy: Tensor, q: Tensor, obs: Tensor, noise: Tensor) -> Sampled:
         """Sample actions in each state ``[..., O]`` and value them."""
         mean, log_std = self._policy(policy, obs)
+        # LaTeX: a_i = \mu' + \sigma' \xi_i, \quad \xi_i \sim \mathcal{N}(0, I)
         actions = mean.unsqueeze(-2) + log_std.exp().unsqueeze(-2) * noise
         states = obs.unsqueeze(-2).expand(*actions.shape[:-1], obs.shape[-1])
         return Sampled(mean, log_std, actions, self._q(q, states, actions).squeeze(-1))
 
     def _q_loss(self, vector: Tensor, obs: Tensor, actions: Tensor, targets: Tensor) -> Tensor:
         values = self._q(vector, obs, actions).squeeze(-1)
-        # LaTeX: L_Q = \mathbb{E}\left[(Q(s, a) - y)^2\right]
+        # LaTeX[Abdolmaleki2018a, eq. 13]: L_Q = \mathbb{E}\left[(Q(s, a) - y)^2\right]
         loss: Tensor = ((values - targets) ** 2).mean()
         return loss
 
@@ -296,14 +307,17 @@ class MPOUpdate:
         """Give the loss of all multipliers; beside it that without the penalty's part, and the temperature's part."""
         config = self._config
         eta, alpha_mean, alpha_std, penalty_eta = self._duals(vector)
+        # LaTeX[Abdolmaleki2018a, eq. 9]: L_\eta = \mathbb{E}_b[L_{\eta,b}]
         eta_loss = mpo.temperature_loss(q_values, eta, config.kl_epsilon).mean()
-        # LaTeX: L_\alpha = \sum_j \alpha_{\mu,j} (\epsilon_{\mathrm{KL}} - D_{\mu,j}) + \sum_j \alpha_{\sigma,j} (\epsilon_{\mathrm{KL}} - D_{\sigma,j})
+        # LaTeX[Abdolmaleki2018a, app. D.3]: L_\alpha = \sum_j \alpha_{\mu,j} (\epsilon_\mu - D_{\mu,j}) + \sum_j \alpha_{\sigma,j} (\epsilon_\sigma - D_{\sigma,j})
         alpha_loss = (
             mpo.alpha_loss(alpha_mean, kl_mean, config.mstep_kl_epsilon).sum()
             + mpo.alpha_loss(alpha_std, kl_std, config.epsilon_stddev).sum()
         )
+        # LaTeX: L_{\mathrm{dual}} = L_\eta + L_\alpha
         loss = total = eta_loss + alpha_loss
         if config.action_penalization:
+            # LaTeX: L_{\mathrm{dual}} = L_\eta + L_\alpha + \mathbb{E}_b[L_{\eta_c,b}]
             total = loss + mpo.temperature_loss(cost, penalty_eta, config.epsilon_penalty).mean()
         return total, (loss.detach(), eta_loss.detach())
 
@@ -313,17 +327,19 @@ class MPOUpdate:
         """Give the decoupled M-step's loss; beside it the fit, the two KLs and the standard deviations."""
         mean, log_std = self._policy(vector, obs)
         old_mean, old_log_std = sampled.mean.unsqueeze(1), sampled.log_std.unsqueeze(1)  # [B, 1, A]
-        # LaTeX: L_\mu = -\mathbb{E}_b \sum_i q_{b,i} \log \mathcal{N}(a_i; \mu, \sigma')
+        # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: L_\mu = -\mathbb{E}_b \sum_i q_{b,i} \log \mathcal{N}(a_i; \mu, \sigma')
         mean_loss = mpo.weighted_nll(gaussian_log_prob(mean.unsqueeze(1), old_log_std, sampled.actions), weights).mean()
-        # LaTeX: L_\sigma = -\mathbb{E}_b \sum_i q_{b,i} \log \mathcal{N}(a_i; \mu', \sigma)
+        # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: L_\sigma = -\mathbb{E}_b \sum_i q_{b,i} \log \mathcal{N}(a_i; \mu', \sigma)
         std_loss = mpo.weighted_nll(gaussian_log_prob(old_mean, log_std.unsqueeze(1), sampled.actions), weights).mean()
+        # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: D_{\mu,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu_b, \sigma'_b) \right)_j
         kl_mean = kl_of_means(mean, sampled.mean, sampled.log_std).mean(0)  # [A]
+        # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: D_{\sigma,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu'_b, \sigma_b) \right)_j
         kl_std = kl_of_stds(log_std, sampled.log_std).mean(0)  # [A]
         penalty = (
             mpo.kl_penalty(multipliers.alpha_mean, kl_mean).sum()
             + mpo.kl_penalty(multipliers.alpha_stddev, kl_std).sum()
         )
-        # LaTeX: L_\pi = L_\mu + L_\sigma + \sum_j \alpha_{\mu,j} D_{\mu,j} + \sum_j \alpha_{\sigma,j} D_{\sigma,j}
+        # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: L_\pi = L_\mu + L_\sigma + \sum_j \alpha_{\mu,j} D_{\mu,j} + \sum_j \alpha_{\sigma,j} D_{\sigma,j}
         total = mean_loss + std_loss + penalty
         aside = ((mean_loss + std_loss).detach(), kl_mean.detach(), kl_std.detach(), log_std.exp().detach())
         return total, aside
@@ -603,5 +619,7 @@ class Actor:
         mean = np.nan_to_num(self._mean(features), nan=0.0, posinf=0.0, neginf=0.0)
         log_std = np.nan_to_num(self._log_std(features), nan=0.0, posinf=0.0, neginf=0.0).clip(*LOG_STD_RANGE)
         noise = torch.randn(mean.shape, generator=self._generator).numpy()
+        # LaTeX: \log b(a) = \sum_j \left( -\tfrac12 \xi_j^2 - \log \sigma_j \right) - \tfrac{A}{2} \log 2\pi
         log_probs = (-0.5 * noise * noise - log_std).sum(-1) - np.float32(0.5 * math.log(2 * math.pi) * mean.shape[-1])
+        # LaTeX: a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)
         return mean + np.exp(log_std) * noise, log_probs

@@ -318,10 +318,7 @@ class MPOTrainer(Trainer):
             self.update_noise.set_state(state["update_noise"])
             self.acceleration = state["acceleration"]
         else:
-            note = note or (
-                f"the run was on {state['device']} and goes on on {self.device.type}, where its noise starts anew: "
-                "it is not bit for bit what it would have been"
-            )
+            note = note or self.moved_from(state["device"])
         return note
 
     def remember_anew(self) -> str:

@@ -95,6 +95,7 @@ class Agent(nn.Module):
         """Sample actions ``[B, A]`` for normalised observations ``[B, O]``."""
         mean: Tensor = self.actor_mean(obs)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        # LaTeX: a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)
         return mean + self.actor_logstd.exp() * noise
 
     def evaluate(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,6 +124,7 @@ def make_actor(agent: Agent, generator: torch.Generator) -> Callable[[Tensor], T
     def act(obs: Tensor) -> Tensor:
         mean = network(obs.numpy())
         noise = torch.randn(mean.shape, generator=generator).numpy()
+        # LaTeX: a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)
         return torch.from_numpy(mean + np.exp(log_std) * noise)
 
     return act
@@ -185,19 +187,24 @@ def minibatch_losses(agent: Agent, batch: Batch, config: PPOConfig) -> Minibatch
     # LaTeX: \log \rho = \log \pi(a|s) - \log \pi_{\mathrm{old}}(a|s)
     log_ratio = log_probs - batch.log_probs
     advantages = ppo.normalize_advantages(batch.advantages, w) if config.norm_adv else batch.advantages
+    # LaTeX[Schulman2017, eq. 7]: L_{\mathrm{pg}} = \mathbb{E}[\ell_{\mathrm{pg}}]
     policy_loss = weighted_mean(ppo.clipped_policy_loss(log_ratio, advantages, config.clip_ratio), w)
     if config.clip_vloss:
         value_losses = ppo.clipped_value_loss(values, batch.values, batch.returns, config.clip_ratio)
     else:
         value_losses = ppo.value_loss(values, batch.returns)
+    # LaTeX: L_V = \mathbb{E}[\ell_V]
     value_loss = weighted_mean(value_losses, w)
+    # LaTeX: H = \mathbb{E}[H(\pi(\cdot|s))]
     mean_entropy = weighted_mean(entropy, w)
     # LaTeX[Schulman2017, eq. 9]: L = L_{\mathrm{pg}} - c_H H + c_V L_V
     total = policy_loss - config.ent_coef * mean_entropy + config.vf_coef * value_loss
     with torch.no_grad():
-        # LaTeX: \mathbb{E}[-\log \rho]
+        # LaTeX[Schulman2020, k1]: \mathbb{E}[-\log \rho]
         old_approx_kl = weighted_mean(-log_ratio, w)
+        # LaTeX[Schulman2020, k3]: \mathbb{E}[\rho - 1 - \log \rho]
         approx_kl = weighted_mean(ppo.kl_estimate(log_ratio), w)
+        # LaTeX: \mathbb{E}\left[ \mathbb{1}[\,|\rho - 1| > \epsilon\,] \right]
         clipfrac = weighted_mean(ppo.is_clipped(log_ratio, config.clip_ratio), w)
     return MinibatchLosses(total, policy_loss, value_loss, mean_entropy, old_approx_kl, approx_kl, clipfrac)
 

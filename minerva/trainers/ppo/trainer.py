@@ -7,18 +7,15 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from minerva.environments import RewardNormalizer
 from minerva.environments.ids import EnvFactory
-from minerva.storage.rollout import Rollout
 from minerva.trainers.accelerate import compiler_available
-from minerva.trainers.collector import Collector
 from minerva.trainers.gradient_step import GradientStep
 from minerva.trainers.loop import on_policy_loop
+from minerva.trainers.on_policy import make_collector, no_whole_rollout, settle_compiled, whole_rollouts
 from minerva.trainers.ppo.agent import Agent, make_actor, make_gradient_step, make_optimizer, update
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.run import Run
 from minerva.trainers.trainer import Trainer
-from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import initialisation_seed, torch_generator
 
 __all__ = ["Agent", "PPOConfig", "PPOTrainer"]
@@ -71,15 +68,8 @@ class PPOTrainer(Trainer):
         self._gradient_step: GradientStep | None = None
         self.action_noise = torch_generator(seed, "action_noise", self.device)
         self.minibatch_order = torch_generator(seed, "minibatch_order")
-        rollout = Rollout(config.rollout_steps, config.num_envs, self.env.observation_dim, self.action_dim, self.device)
-        normalizer = self.agent.obs_normalizer
-        self.collector = Collector(
-            self.env,
-            rollout,
-            make_actor(self.agent, self.action_noise),
-            normalizer if isinstance(normalizer, RunningNorm) else None,
-            RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None,
-        )
+        act = make_actor(self.agent, self.action_noise)
+        self.collector = make_collector(self.env, config, self.action_dim, self.device, act, self.agent.obs_normalizer)
 
     def begin(self) -> None:
         """Start the first episodes."""
@@ -87,16 +77,11 @@ class PPOTrainer(Trainer):
 
     def too_short(self, total_steps: int) -> str | None:
         """Say why a run of so many steps has no update to make."""
-        if total_steps >= self.config.batch_size:
-            return None
-        return (
-            f"total_steps = {total_steps} is less than rollout_steps * num_envs = {self.config.batch_size}: "
-            "there is no update to make, so nothing was trained."
-        )
+        return no_whole_rollout(total_steps, self.config)
 
     def final_step(self, total_steps: int) -> int:
         """Give the environment step at which a run of so many steps ends: whole rollouts."""
-        return total_steps // self.config.batch_size * self.config.batch_size
+        return whole_rollouts(total_steps, self.config) * self.config.batch_size
 
     def between_updates(self) -> bool:
         """Whether the rollout is empty."""
@@ -106,12 +91,8 @@ class PPOTrainer(Trainer):
         """Train until the run ends."""
         if self.compiled is None:
             self.compiled = self._choose_compiled(run.total_steps)
-        if self.compiled and not compiler_available():
-            run.say("No C++ compiler is installed (Debian: g++), so gradient steps run as they are.")
-            self.compiled = False
-        if self.compiled:
-            run.say("Gradient steps are compiled, which takes a while before the first update.")
-        on_policy_loop(self, run, total_updates=run.total_steps // self.config.batch_size)
+        self.compiled = settle_compiled(run, self.compiled)
+        on_policy_loop(self, run, whole_rollouts(run.total_steps, self.config))
 
     def _choose_compiled(self, total_steps: int) -> bool:
         config = self.config
@@ -131,7 +112,7 @@ class PPOTrainer(Trainer):
             FloatingPointError: No minibatch had a finite loss; the weights are as they were.
         """
         config = self.config
-        # LaTeX: \lambda_u = \lambda_0 \left(1 - \frac{u - 1}{U}\right)
+        # LaTeX[Huang2022]: \lambda_u = \lambda_0 \left(1 - \frac{u - 1}{U}\right)
         learning_rate = config.policy_lr * (1 - self.updates / total_updates if config.anneal_lr else 1)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -178,7 +159,4 @@ class PPOTrainer(Trainer):
         if state["device"] == self.device.type:
             self.action_noise.set_state(state["action_noise"])
             return note
-        return note or (
-            f"the run was on {state['device']} and goes on on {self.device.type}, where its action noise starts anew: "
-            "it is not bit for bit what it would have been"
-        )
+        return note or self.moved_from(state["device"])

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import grad_and_value
 
-from minerva.networks.duals import MINIMUM, DualVariable, inverse_softplus
+from minerva.networks.duals import MINIMUM, DualVariable, floored, inverse_softplus
 from minerva.networks.numpy_mlp import NumpyMLP
 from minerva.objectives import mpo, vmpo
-from minerva.objectives.gaussian import gaussian_entropy, gaussian_log_prob
+from minerva.objectives.gaussian import gaussian_cross_entropy, gaussian_entropy, gaussian_log_prob
 from minerva.objectives.kl import kl_of_means, kl_of_stds
 from minerva.objectives.ppo import value_loss
 from minerva.objectives.returns import (
@@ -115,6 +115,7 @@ class MStepLosses(NamedTuple):
 
     total: Tensor
     nll: Tensor
+    noise: Tensor  # 0 without the control variate
     mean_penalty: Tensor
     std_penalty: Tensor
     value: Tensor
@@ -175,7 +176,7 @@ class VMPOUpdate:
             old.temperature, advantages, w, rows.importance_weights
         )
         stepped = self._temperature_optimizer(old.temperature, old.temperature_moments, gradient, old.updates)
-        temperature = stepped.vector.clamp(min=MINIMUM)
+        temperature = floored(stepped.vector)
         new = Learned(old.fitted, temperature, stepped.moments, old.updates + 1)
         kept = (selected > 0).to(w.dtype)
         raw_actions = self._squash.unsquash(rows.actions)
@@ -195,7 +196,7 @@ class VMPOUpdate:
             "vmpo/dual_loss": loss,
             "vmpo/epsilon_eta": torch.full_like(loss, config.epsilon_eta),
             "vmpo/temperature_raw": eta,
-            # LaTeX: \frac{\mathrm{std}\,\hat{A}}{\eta}
+            # LaTeX: \frac{\sqrt{\mathrm{Var}[\hat{A}]}}{\eta}
             "vmpo/adv_std_over_temperature": weighted_variance(advantages, counted).sqrt() / eta,
             "vmpo/selected_frac": kept.sum() / counted.sum().clamp(min=1),
             "vmpo/threshold": threshold,
@@ -233,25 +234,37 @@ class VMPOUpdate:
     def _loss(self, vector: Tensor, old: Fitted, batch: Weighted) -> tuple[Tensor, tuple[MStepLosses, Tensor, Tensor]]:
         """Give the loss of policy and critic; beside it its parts, and the multipliers that it was made with."""
         mean, log_std, value = self._policy(vector, batch.obs)
-        log_probs = gaussian_log_prob(mean, log_std, batch.raw_actions) - batch.log_volume  # [B]
+        raw_log_probs = gaussian_log_prob(mean, log_std, batch.raw_actions)  # [B]
+        # LaTeX[Haarnoja2018, app. C]: \log \pi(a_t|s_t) = \log \mathcal{N}(u_t; \mu_t, \sigma_t) - \log \left| \frac{\partial a_t}{\partial u_t} \right|
+        log_probs = raw_log_probs - batch.log_volume  # [B]
         nll = vmpo.weighted_nll(log_probs, batch.psi)
+        noise = torch.zeros_like(nll)
+        if self._config.control_variate:
+            cross_entropy = gaussian_cross_entropy(mean, log_std, batch.old_means, batch.old_log_stds)  # [B]
+            # LaTeX: L_n = \mathbb{E}[n_t]
+            noise = weighted_mean(vmpo.sampling_noise(raw_log_probs, cross_entropy), batch.counted)
+        # LaTeX[Song2020, app. C]: D_{\mu,t} = \sum_j D_{\mu,t,j}
         kl_mean = kl_of_means(mean, batch.old_means, batch.old_log_stds).sum(-1)  # [B]
+        # LaTeX[Song2020, app. C]: D_{\sigma,t} = \sum_j D_{\sigma,t,j}
         kl_std = kl_of_stds(log_std, batch.old_log_stds).sum(-1)  # [B]
+        # LaTeX: D_\mu = \mathbb{E}[D_{\mu,t} \mid \bar{w}_t > 0], \quad D_\sigma = \mathbb{E}[D_{\sigma,t} \mid \bar{w}_t > 0]
         kept_kl_mean, kept_kl_std = weighted_mean(kl_mean, batch.kept), weighted_mean(kl_std, batch.kept)
 
         alpha_gradient, alpha_loss = grad_and_value(self._alpha_loss)(old.alphas, kept_kl_mean, kept_kl_std)
         stepped = self._alpha_optimizer(old.alphas, old.alphas_moments, alpha_gradient, old.steps)
-        alphas = stepped.vector.clamp(min=MINIMUM)
+        alphas = floored(stepped.vector)
 
         alpha_mu, alpha_sigma = self._alphas(alphas)
         mean_penalty = mpo.kl_penalty(alpha_mu, kept_kl_mean)
         std_penalty = mpo.kl_penalty(alpha_sigma, kept_kl_std)
+        # LaTeX[Song2020, eq. 6]: L_V = \mathbb{E}\left[ \tfrac12 (V - R)^2 \right]
         critic_loss = weighted_mean(value_loss(value.squeeze(-1), batch.returns), batch.counted)
-        # LaTeX: L = L_{\mathrm{NLL}} + \alpha_\mu D_\mu + \alpha_\sigma D_\sigma + \tfrac12 \mathbb{E}[(V - R)^2]
-        total = nll + mean_penalty + std_penalty + critic_loss
+        # LaTeX[Song2020, eq. 1]: L = L_{\mathrm{NLL}} - L_n + \alpha_\mu D_\mu + \alpha_\sigma D_\sigma + L_V
+        total = nll - noise + mean_penalty + std_penalty + critic_loss
         losses = MStepLosses(
             total,
             nll,
+            noise,
             mean_penalty,
             std_penalty,
             critic_loss,
@@ -282,8 +295,9 @@ class VMPOUpdate:
         return {
             "loss/total": losses.total,
             "loss/value": losses.value,
-            "loss/policy": losses.nll + losses.mean_penalty + losses.std_penalty,
+            "loss/policy": losses.nll - losses.noise + losses.mean_penalty + losses.std_penalty,
             "loss/policy_weighted_nll": losses.nll,
+            "loss/policy_noise": losses.noise,
             "loss/policy_kl_mean_pen": losses.mean_penalty,
             "loss/policy_kl_std_pen": losses.std_penalty,
             "loss/alpha": losses.alpha,
@@ -544,7 +558,9 @@ def make_actor(agent: VMPOAgent, generator: torch.Generator) -> Callable[[Tensor
         features = encoder(obs.numpy())
         mean = mean_head(features)
         noise = torch.randn(mean.shape, generator=generator).numpy()
+        # LaTeX: u = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)
         raw = mean + np.exp(np.clip(log_stds(features), *LOG_STD_RANGE)) * noise
+        # LaTeX: a_j = c_j + h_j \tanh(u_j)
         actions = (high + low) / 2 + (high - low) / 2 * np.tanh(raw)
         return torch.from_numpy(np.clip(actions, low, high))
 
@@ -558,6 +574,7 @@ def estimate_advantages(rollout: Rollout, values: Tensor, config: VMPOConfig) ->
         return generalized_advantage_estimation(*episode, config.gamma, config.gae_lambda)
     if config.advantage_estimator == "returns":
         return bootstrapped_returns(*episode, config.gamma)
+    # LaTeX[Schulman2016, eq. 17]: A_t = \delta_t
     advantages = temporal_difference(rollout.rewards, values, rollout.terminated, config.gamma)
     # LaTeX: R_t = A_t + V(s_t)
     return Advantages(advantages, advantages + values[:-1])

@@ -65,6 +65,8 @@ class VMPOConfig(RunConfig):
     """Bound on the KL divergence that the change of the standard deviation makes."""
     alpha_lr: float = 1e-4
     """Learning rate of the Lagrange multipliers of these bounds, which start at 1."""
+    control_variate: bool = False
+    """Take off from the fit what the luck of the draw adds to it: 0 on average, and a good part of the variance."""
     max_grad_norm: float = 10.0
     """Gradients of policy and critic are scaled down to this norm."""
 

@@ -130,14 +130,16 @@ class SquashedGaussianPolicy(nn.Module):
         raw = mean
         if not deterministic:
             noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
+            # LaTeX: u = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)
             raw = mean + log_std.exp() * noise
+        # LaTeX[Haarnoja2018, app. C]: \log \pi(a) = \log \mathcal{N}(u; \mu, \sigma) - \log \left| \frac{\partial a}{\partial u} \right|
         log_prob = gaussian_log_prob(mean, log_std, raw) - self.log_volume(raw)
         return self.squash(raw), log_prob.unsqueeze(-1)
 
     def log_prob(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
         """Give the log-density of actions ``[B, A]`` on the scale of the environment: ``[B, 1]``."""
         raw = self.unsquash(actions)
-        # LaTeX: \log \pi(a) = \log \mathcal{N}(u; \mu, \sigma) - \log \left| \frac{\partial a}{\partial u} \right|
+        # LaTeX[Haarnoja2018, app. C]: \log \pi(a) = \log \mathcal{N}(u; \mu, \sigma) - \log \left| \frac{\partial a}{\partial u} \right|
         return (gaussian_log_prob(mean, log_std, raw) - self.log_volume(raw)).unsqueeze(-1)
 
     def squash(self, raw: Tensor) -> Tensor:
@@ -148,22 +150,24 @@ class SquashedGaussianPolicy(nn.Module):
 
     def unsquash(self, actions: Tensor) -> Tensor:
         """Turn actions back into raw ones; those at the bounds into large, but finite ones."""
-        # LaTeX: u_j = \mathrm{artanh}\, \frac{a_j - c_j}{h_j}
+        # LaTeX: u_j = \mathrm{artanh}\left( \mathrm{clip}\left( \frac{a_j - c_j}{h_j},\; -1 + 10^{-6},\; 1 - 10^{-6} \right) \right)
         return torch.atanh(((actions - self._centre) / self._half).clamp(-EDGE, EDGE))
 
     def log_volume(self, raw: Tensor) -> Tensor:
         """Give by how much squashing stretches space around raw actions ``[..., A]``, as a logarithm: ``[...]``."""
-        # LaTeX: \log (1 - \tanh^2 u) = 2 \left( \log 2 - u - \log(1 + e^{-2u}) \right)
+        # LaTeX: \log (1 - \tanh^2 u_j) = 2 \left( \log 2 - u_j - \log(1 + e^{-2 u_j}) \right)
         slope = 2 * (math.log(2) - raw - nn.functional.softplus(-2 * raw))
-        # LaTeX: \log \left| \frac{\partial a}{\partial u} \right| = \sum_j \left( \log h_j + \log (1 - \tanh^2 u_j) \right)
+        # LaTeX[Haarnoja2018, app. C]: \log \left| \frac{\partial a}{\partial u} \right| = \sum_j \left( \log h_j + \log (1 - \tanh^2 u_j) \right)
         return (self._half.log() + slope).sum(-1)
 
     @property
     def _centre(self) -> Tensor:
+        # LaTeX: c_j = \tfrac12 (a_{\max,j} + a_{\min,j})
         return (self.action_high + self.action_low) / 2
 
     @property
     def _half(self) -> Tensor:
+        # LaTeX: h_j = \tfrac12 (a_{\max,j} - a_{\min,j})
         return (self.action_high - self.action_low) / 2
 
 

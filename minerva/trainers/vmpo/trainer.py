@@ -8,19 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from minerva.environments import RewardNormalizer
 from minerva.environments.base import box_bounds
 from minerva.environments.ids import EnvFactory
-from minerva.storage.rollout import Rollout
 from minerva.trainers.accelerate import compiler_available
-from minerva.trainers.collector import Collector
 from minerva.trainers.health import Health, vmpo_rules
 from minerva.trainers.loop import on_policy_loop
+from minerva.trainers.on_policy import make_collector, no_whole_rollout, settle_compiled, whole_rollouts
 from minerva.trainers.run import Run
 from minerva.trainers.trainer import Trainer
 from minerva.trainers.vmpo.agent import VMPOAgent, make_actor, make_batch
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import initialisation_seed, torch_generator
 
 __all__ = ["VMPOAgent", "VMPOConfig", "VMPOTrainer"]
@@ -66,15 +63,8 @@ class VMPOTrainer(Trainer):
         self.health = Health(vmpo_rules(config.topk_fraction, config.batch_size, self.action_dim))
         self._warn: Callable[[str], None] | None = None  # tells the user something, while a run is open
         self.action_noise = torch_generator(seed, "action_noise", self.device)
-        rollout = Rollout(config.rollout_steps, config.num_envs, self.env.observation_dim, self.action_dim, self.device)
-        normalizer = self.agent.obs_normalizer
-        self.collector = Collector(
-            self.env,
-            rollout,
-            make_actor(self.agent, self.action_noise),
-            normalizer if isinstance(normalizer, RunningNorm) else None,
-            RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None,
-        )
+        act = make_actor(self.agent, self.action_noise)
+        self.collector = make_collector(self.env, config, self.action_dim, self.device, act, self.agent.obs_normalizer)
 
     def _check_action_space(self) -> int:
         dimensions = super()._check_action_space()
@@ -91,16 +81,11 @@ class VMPOTrainer(Trainer):
 
     def too_short(self, total_steps: int) -> str | None:
         """Say why a run of so many steps has no update to make."""
-        if total_steps >= self.config.batch_size:
-            return None
-        return (
-            f"total_steps = {total_steps} is less than rollout_steps * num_envs = {self.config.batch_size}: "
-            "there is no update to make, so nothing was trained."
-        )
+        return no_whole_rollout(total_steps, self.config)
 
     def final_step(self, total_steps: int) -> int:
         """Give the environment step at which a run of so many steps ends: whole rollouts."""
-        return total_steps // self.config.batch_size * self.config.batch_size
+        return whole_rollouts(total_steps, self.config) * self.config.batch_size
 
     def between_updates(self) -> bool:
         """Whether the rollout is empty."""
@@ -110,14 +95,11 @@ class VMPOTrainer(Trainer):
         """Train until the run ends."""
         if self.compiled is None:
             self.compiled = self._choose_compiled(run.total_steps)
-        if self.compiled and not compiler_available():
-            run.say("No C++ compiler is installed (Debian: g++), so gradient steps run as they are.")
-            self.compiled = False
+        self.compiled = settle_compiled(run, self.compiled)
         if self.compiled:
-            run.say("Gradient steps are compiled, which takes a while before the first update.")
             self.agent.use_compiled()
         self._warn = run.warn
-        on_policy_loop(self, run, total_updates=run.total_steps // self.config.batch_size)
+        on_policy_loop(self, run, whole_rollouts(run.total_steps, self.config))
 
     def _choose_compiled(self, total_steps: int) -> bool:
         if self.config.compile != "auto":
@@ -160,7 +142,4 @@ class VMPOTrainer(Trainer):
             self.compiled = state["compiled"]
             self.action_noise.set_state(state["action_noise"])
             return note
-        return note or (
-            f"the run was on {state['device']} and goes on on {self.device.type}, where its action noise starts anew: "
-            "it is not bit for bit what it would have been"
-        )
+        return note or self.moved_from(state["device"])

@@ -230,6 +230,39 @@ CASES: dict[str, tuple[Callable[[int], Arrays], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.formula("minerva.networks.duals", r"x \leftarrow \max(x, -18)")
+@pytest.mark.formula(
+    "minerva.trainers.mpo.agent",
+    (
+        r"D_{\mu,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu_b, "
+        r"\sigma'_b) \right)_j"
+    ),
+    (
+        r"D_{\sigma,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, "
+        r"\mathcal{N}(\mu'_b, \sigma_b) \right)_j"
+    ),
+    r"q_{b,i} \leftarrow q_{b,i} + q^c_{b,i}",
+    r"\frac{1}{\epsilon} \mathbb{E}_b \left[ \mathrm{KL}(q_b \,\|\, u) \right]",
+    r"\lVert \theta - \theta_{\mathrm{old}} \rVert_2",
+    r"\theta' \leftarrow (1 - \tau)\, \theta' + \tau\, \theta",
+    r"\phi' \leftarrow (1 - \tau)\, \phi' + \tau\, \phi",
+    r"\theta' \leftarrow \theta, \quad \phi' \leftarrow \phi \qquad \text{where } u \bmod P = 0",
+    r"V(s') = \frac{1}{S} \sum_{i=1}^{S} Q'(s', a'_i)",
+    r"\log \frac{\pi'(a_t|s_t)}{b(a_t|s_t)} = \log \pi'(a_t|s_t) - \log b(a_t|s_t)",
+    r"V(s_{t+1}) = \frac{1}{R} \sum_{i=1}^{R} Q'(s_{t+1}, a'_i)",
+    r"a_i = \mu' + \sigma' \xi_i, \quad \xi_i \sim \mathcal{N}(0, I)",
+    r"L_Q = \mathbb{E}\left[(Q(s, a) - y)^2\right]",
+    r"L_\eta = \mathbb{E}_b[L_{\eta,b}]",
+    (
+        r"L_\alpha = \sum_j \alpha_{\mu,j} (\epsilon_\mu - D_{\mu,j}) + \sum_j \alpha_{\sigma,j} (\epsilon_\sigma "
+        r"- D_{\sigma,j})"
+    ),
+    r"L_{\mathrm{dual}} = L_\eta + L_\alpha",
+    r"L_{\mathrm{dual}} = L_\eta + L_\alpha + \mathbb{E}_b[L_{\eta_c,b}]",
+    r"L_\mu = -\mathbb{E}_b \sum_i q_{b,i} \log \mathcal{N}(a_i; \mu, \sigma')",
+    r"L_\sigma = -\mathbb{E}_b \sum_i q_{b,i} \log \mathcal{N}(a_i; \mu', \sigma)",
+    r"L_\pi = L_\mu + L_\sigma + \sum_j \alpha_{\mu,j} D_{\mu,j} + \sum_j \alpha_{\sigma,j} D_{\sigma,j}",
+)
 @pytest.mark.parametrize("case", CASES)
 def test_three_updates_equal_the_oracles(case: str) -> None:
     make_batch, fields = CASES[case]
@@ -262,6 +295,7 @@ def test_three_updates_equal_the_oracles(case: str) -> None:
     ).all()
 
 
+@pytest.mark.formula("minerva.trainers.mpo.agent", r"\gamma (1 - d)")
 @pytest.mark.parametrize("case", ["transitions", "n_step", "retrace"])
 def test_the_public_update_equals_the_oracles_in_float32(case: str) -> None:
     make_batch, fields = CASES[case]
@@ -691,6 +725,11 @@ def test_choosing_with_another_generator_leaves_the_agents_own_alone() -> None:
     assert torch.equal(agent.generator.get_state(), state)
 
 
+@pytest.mark.formula(
+    "minerva.trainers.mpo.agent",
+    r"\log b(a) = \sum_j \left( -\tfrac12 \xi_j^2 - \log \sigma_j \right) - \tfrac{A}{2} \log 2\pi",
+    r"a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)",
+)
 @pytest.mark.parametrize("normalize_obs", [False, True])
 def test_the_actor_equals_the_policy_before_and_after_an_update(normalize_obs: bool) -> None:
     agent = make_agent(normalize_obs=normalize_obs)
@@ -715,6 +754,11 @@ def test_the_actor_equals_the_policy_before_and_after_an_update(normalize_obs: b
     assert (means[0] != means[1]).all() and (means[1] != means[2]).all()
 
 
+@pytest.mark.formula(
+    "minerva.trainers.mpo.agent",
+    r"\log b(a) = \sum_j \left( -\tfrac12 \xi_j^2 - \log \sigma_j \right) - \tfrac{A}{2} \log 2\pi",
+    r"a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)",
+)
 def test_the_actors_log_std_is_clamped_and_bad_outputs_become_0() -> None:
     agent = make_agent()
     actor = Actor(agent, torch.Generator().manual_seed(7))

@@ -205,6 +205,18 @@ def test_acting_draws_from_the_generator_given_and_no_other() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+@pytest.mark.formula("minerva.trainers.ppo.agent", r"a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)")
+@pytest.mark.parametrize("on_numpy", [False, True])
+def test_actions_are_noise_around_the_mean_of_the_oracles_network(on_numpy: bool) -> None:
+    agent, obs = make_agent(), torch.randn(4, OBS)
+    generator = torch.Generator().manual_seed(1)
+    found = make_actor(agent, generator)(obs) if on_numpy else agent.act(obs, generator)
+    means = oracle.mlp(layers_of(agent.actor_mean), obs.double().numpy())
+    std = agent.actor_logstd[0].detach().double().exp().numpy()
+    noise = torch.randn(4, ACT, generator=torch.Generator().manual_seed(1)).double().numpy()
+    np.testing.assert_allclose(found.numpy(), means + std * noise, rtol=1e-5, atol=1e-6)
+
+
 def test_the_actor_of_a_rollout_acts_as_the_agent_does_whatever_was_written_to_it() -> None:
     agent, obs = make_agent(), torch.randn(4, OBS)
     act = make_actor(agent, torch.Generator().manual_seed(1))
@@ -318,6 +330,17 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.formula(
+    "minerva.trainers.ppo.agent",
+    r"\log \rho = \log \pi(a|s) - \log \pi_{\mathrm{old}}(a|s)",
+    r"L_{\mathrm{pg}} = \mathbb{E}[\ell_{\mathrm{pg}}]",
+    r"L_V = \mathbb{E}[\ell_V]",
+    r"H = \mathbb{E}[H(\pi(\cdot|s))]",
+    r"L = L_{\mathrm{pg}} - c_H H + c_V L_V",
+    r"\mathbb{E}[-\log \rho]",
+    r"\mathbb{E}[\rho - 1 - \log \rho]",
+    r"\mathbb{E}\left[ \mathbb{1}[\,|\rho - 1| > \epsilon\,] \right]",
+)
 @pytest.mark.parametrize("fields", VARIANTS)
 @pytest.mark.parametrize("real", [None, 1, 2, 30])
 def test_loss_against_the_oracle(fields: dict[str, Any], real: int | None) -> None:

@@ -70,6 +70,7 @@ def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytes
     assert (means[0] - means[-1]).abs().max() > 0.01
 
 
+@pytest.mark.formula("minerva.trainers.ppo.trainer", r"\lambda_u = \lambda_0 \left(1 - \frac{u - 1}{U}\right)")
 def test_learning_rate_falls_linearly_from_its_start(tmp_path: Path) -> None:
     trainer = small_trainer(policy_lr=0.007, eval_episodes=0)
     rates: list[float] = []

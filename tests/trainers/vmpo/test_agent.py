@@ -147,6 +147,23 @@ def test_the_actor_of_a_rollout_acts_as_the_policy_does_whatever_was_written_to_
     check()
 
 
+@pytest.mark.formula(
+    "minerva.trainers.vmpo.agent",
+    r"u = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)",
+    r"a_j = c_j + h_j \tanh(u_j)",
+)
+@pytest.mark.parametrize("ppo_like_backbone", [False, True])
+def test_the_actor_of_a_rollout_squashes_noise_around_the_mean_of_the_oracles_network(ppo_like_backbone: bool) -> None:
+    agent, obs = make_agent(ppo_like_backbone=ppo_like_backbone), torch.randn(5, OBS)
+    found = make_actor(agent, torch.Generator().manual_seed(1))(obs)
+    networks = {name: value.detach().double().numpy() for name, value in agent.policy.named_parameters()}
+    settings = oracle_vmpo.Settings(ppo_like_backbone=ppo_like_backbone)
+    mean, log_std, _ = oracle_vmpo.forward(networks, obs.double().numpy(), settings)
+    noise = torch.randn(5, ACT, generator=torch.Generator().manual_seed(1)).double().numpy()
+    share = 1 / (1 + np.exp(-2 * (mean + np.exp(log_std) * noise)))  # (1 + tanh u) / 2
+    np.testing.assert_allclose(found.numpy(), LOW + (HIGH - LOW) * share, rtol=1e-5, atol=1e-6)
+
+
 # The update, against the oracle
 
 VARIANTS: list[dict[str, Any]] = [
@@ -155,9 +172,26 @@ VARIANTS: list[dict[str, Any]] = [
     {"shared_encoder": True, "normalize_advantages": False},
     {"ppo_like_backbone": True, "topk_fraction": 1.0},
     {"topk_fraction": 0.3, "max_grad_norm": 0.05, "optimizer_type": "sgd", "epsilon_mu": 0.5},
+    {"control_variate": True},
+    {"control_variate": True, "ppo_like_backbone": True, "topk_fraction": 0.7},
 ]
 
 
+@pytest.mark.formula(
+    "minerva.trainers.vmpo.agent",
+    r"\frac{\sqrt{\mathrm{Var}[\hat{A}]}}{\eta}",
+    (
+        r"\log \pi(a_t|s_t) = \log \mathcal{N}(u_t; \mu_t, \sigma_t) - \log \left| \frac{\partial a_t}{\partial "
+        r"u_t} \right|"
+    ),
+    r"D_{\mu,t} = \sum_j D_{\mu,t,j}",
+    r"D_{\sigma,t} = \sum_j D_{\sigma,t,j}",
+    r"D_\mu = \mathbb{E}[D_{\mu,t} \mid \bar{w}_t > 0], \quad D_\sigma = \mathbb{E}[D_{\sigma,t} \mid \bar{w}_t > 0]",
+    r"L_V = \mathbb{E}\left[ \tfrac12 (V - R)^2 \right]",
+    r"L_n = \mathbb{E}[n_t]",
+    r"L = L_{\mathrm{NLL}} - L_n + \alpha_\mu D_\mu + \alpha_\sigma D_\sigma + L_V",
+    r"L_\alpha = \alpha_\mu (\epsilon_\mu - D_\mu) + \alpha_\sigma (\epsilon_\sigma - D_\sigma)",
+)
 @pytest.mark.parametrize("optional", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_whole_updates_against_the_oracle(variant: dict[str, Any], optional: bool) -> None:
@@ -200,7 +234,7 @@ def test_metrics_are_those_of_the_specification() -> None:
     metrics = agent.update(make_data(agent))
     assert metrics is not None
     names = {
-        "loss": "total value policy policy_weighted_nll policy_kl_mean_pen policy_kl_std_pen alpha",
+        "loss": "total value policy policy_weighted_nll policy_noise policy_kl_mean_pen policy_kl_std_pen alpha",
         "kl": "mean std mean_sel std_sel",
         "vmpo": "alpha_mu alpha_sigma dual_loss epsilon_eta temperature_raw adv_std_over_temperature selected_frac "
         "threshold ess restarting_frac importance_mean",
@@ -217,12 +251,13 @@ def test_metrics_are_those_of_the_specification() -> None:
     assert metrics["health/dual_saturation"] == 0.0
 
 
+@pytest.mark.formula("minerva.networks.duals", r"x \leftarrow \max(x, -18)")
 def test_dual_variables_stop_at_their_floor() -> None:
     agent = make_agent(alpha_lr=1e3, temperature_lr=1e3, epsilon_mu=1e3, epsilon_sigma=1e3, epsilon_eta=1e3)
     metrics = agent.update(make_data(agent))
     assert metrics is not None and metrics["health/dual_saturation"] == 1.0
     for parameter in (agent.log_temperature, agent.log_alpha_mu, agent.log_alpha_sigma):
-        assert parameter.item() == MINIMUM
+        assert parameter.item() == MINIMUM == -18
 
 
 def test_arrays_will_do_and_the_batch_is_left_alone() -> None:
@@ -438,6 +473,7 @@ def test_compiled_and_plain_updates_are_the_same_algorithm(shared: bool) -> None
 # The batch of a rollout
 
 
+@pytest.mark.formula("minerva.trainers.vmpo.agent", r"A_t = \delta_t", r"R_t = A_t + V(s_t)")
 @pytest.mark.parametrize("estimator", ["returns", "dae", "gae"])
 def test_batch_of_a_rollout_against_the_oracle(estimator: str) -> None:
     agent = make_agent(advantage_estimator=estimator, gamma=0.9, gae_lambda=0.8)

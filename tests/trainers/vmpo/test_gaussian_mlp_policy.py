@@ -112,6 +112,18 @@ def random_gaussian(rows: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tenso
     return torch.randn(rows, 2, generator=generator), 0.5 * torch.randn(rows, 2, generator=generator)
 
 
+@pytest.mark.formula(
+    "minerva.trainers.vmpo.gaussian_mlp_policy",
+    r"\log \pi(a) = \log \mathcal{N}(u; \mu, \sigma) - \log \left| \frac{\partial a}{\partial u} \right|",
+    (
+        r"u_j = \mathrm{artanh}\left( \mathrm{clip}\left( \frac{a_j - c_j}{h_j},\; -1 + 10^{-6},\; 1 - 10^{-6} "
+        r"\right) \right)"
+    ),
+    r"\log (1 - \tanh^2 u_j) = 2 \left( \log 2 - u_j - \log(1 + e^{-2 u_j}) \right)",
+    r"\log \left| \frac{\partial a}{\partial u} \right| = \sum_j \left( \log h_j + \log (1 - \tanh^2 u_j) \right)",
+    r"c_j = \tfrac12 (a_{\max,j} + a_{\min,j})",
+    r"h_j = \tfrac12 (a_{\max,j} - a_{\min,j})",
+)
 def test_log_prob_against_the_oracle() -> None:
     policy = make_policy().double()
     mean, log_std = (x.double() for x in random_gaussian(50))
@@ -133,6 +145,13 @@ def test_the_density_integrates_to_one_over_the_box() -> None:
     assert (density.sum() * 4 / 40_000).item() == pytest.approx(1.0, abs=1e-4)
 
 
+@pytest.mark.formula(
+    "minerva.trainers.vmpo.gaussian_mlp_policy",
+    r"u = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)",
+    r"a_j = c_j + h_j \tanh(u_j)",
+    r"c_j = \tfrac12 (a_{\max,j} + a_{\min,j})",
+    r"h_j = \tfrac12 (a_{\max,j} - a_{\min,j})",
+)
 def test_samples_are_the_gaussians_squashed_into_the_box() -> None:
     policy = make_policy()
     mean, log_std = random_gaussian(20_000)
@@ -181,6 +200,25 @@ def test_unsquashing_undoes_squashing() -> None:
     policy = make_policy()
     raw = torch.linspace(-4, 4, 33).unsqueeze(-1).expand(33, 2)
     torch.testing.assert_close(policy.unsquash(policy.squash(raw)), raw, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.formula(
+    "minerva.trainers.vmpo.gaussian_mlp_policy",
+    (
+        r"u_j = \mathrm{artanh}\left( \mathrm{clip}\left( \frac{a_j - c_j}{h_j},\; -1 + 10^{-6},\; 1 - 10^{-6} "
+        r"\right) \right)"
+    ),
+    r"c_j = \tfrac12 (a_{\max,j} + a_{\min,j})",
+    r"h_j = \tfrac12 (a_{\max,j} - a_{\min,j})",
+)
+def test_raw_actions_by_hand_and_at_the_bounds() -> None:
+    policy = SquashedGaussianPolicy(3, 1, (4,), (4,), -1.0, 3.0).double()
+    # Centre 1, half width 2: 2 is half way up, and artanh(1/2) is log(3) / 2.
+    assert policy.unsquash(torch.tensor([2.0]).double()).item() == pytest.approx(math.log(3) / 2, rel=1e-12)
+    # At a bound and beyond it, what lies a millionth inside.
+    edge = 0.5 * math.log((2 - 1e-6) / 1e-6)
+    found = policy.unsquash(torch.tensor([-1.0, 3.0, -9.0, 9.0]).double()).tolist()
+    assert found == pytest.approx([-edge, edge, -edge, edge], rel=1e-9)
 
 
 @pytest.mark.parametrize(

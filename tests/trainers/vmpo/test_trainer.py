@@ -16,6 +16,7 @@ import torch
 
 import minerva
 from minerva.checkpointing import CheckpointError
+from minerva.trainers import on_policy
 from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.vmpo import trainer as trainer_module
 from minerva.trainers.vmpo.agent import make_batch
@@ -114,7 +115,7 @@ def test_long_runs_are_compiled(
 def test_without_a_compiler_steps_run_as_they_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(trainer_module, "compiler_available", lambda: False)
+    monkeypatch.setattr(on_policy, "compiler_available", lambda: False)
     train(tmp_path / "run", ROLLOUT, compile=True, console=True, eval_episodes=0)
     assert "No C++ compiler is installed" in capsys.readouterr().out
     assert state_of(tmp_path / "run")["compiled"] is False
@@ -214,7 +215,7 @@ def test_logged_names_are_those_of_the_specification(tmp_path: Path) -> None:
     with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
         names = {row["name"] for row in csv.DictReader(file)}
     groups = {
-        "loss": "total value policy policy_weighted_nll policy_kl_mean_pen policy_kl_std_pen alpha",
+        "loss": "total value policy policy_weighted_nll policy_noise policy_kl_mean_pen policy_kl_std_pen alpha",
         "kl": "mean std mean_sel std_sel",
         "vmpo": "alpha_mu alpha_sigma dual_loss epsilon_eta temperature_raw adv_std_over_temperature selected_frac "
         "threshold ess restarting_frac importance_mean",

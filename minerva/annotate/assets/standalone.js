@@ -1,0 +1,21 @@
+// Shows one view at a time: the one that holds the address's anchor, else the index, or the only module there is.
+(() => {
+  "use strict";
+  const views = Array.from(document.querySelectorAll(".mn-view"));
+
+  function show() {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const shown = (target && target.closest(".mn-view")) || (views.length === 3 ? views[1] : views[0]);
+    for (const view of views) {
+      view.hidden = view !== shown;
+    }
+    if (target === shown) {
+      scrollTo(0, 0);
+    } else if (target) {
+      target.scrollIntoView();
+    }
+  }
+
+  addEventListener("hashchange", show);
+  addEventListener("DOMContentLoaded", show);
+})();

@@ -1,0 +1,265 @@
+"""Writing the pages: Markdown for MkDocs, or one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from minerva.annotate.engine import ASSETS, KATEX
+from minerva.annotate.fragments import (
+    Links,
+    annotated_source,
+    annotation,
+    escape,
+    escape_inline,
+    highlight,
+    plain_source,
+)
+from minerva.annotate.report import Report, examine
+from minerva.annotate.source import Module
+
+STYLESHEETS = ("assets/katex/katex.min.css", "assets/annotate.css")
+"""What a site's pages have to load, relative to the folder of the pages: MkDocs' `extra_css`."""
+SCRIPTS = ("assets/katex/katex.min.js", "assets/annotate.js")
+"""The same for `extra_javascript`, in this order."""
+
+_MADE = "<!-- Made by `minerva annotate`: changes are lost. -->"
+
+
+def write_pages(root: Path, out: Path, tests: Path | None = None, source_url: str | None = None) -> Report:
+    """Write Markdown pages for MkDocs: an index, and for each module its annotated source and its annotations.
+
+    Files that would not change are not touched, and pages of modules that are no longer there are removed.
+
+    Args:
+        root: A Python file, or a folder of them.
+        out: Folder for the pages, inside MkDocs' `docs_dir`.
+        tests: Folder of the tests that cover the formulas; without it, the pages do not speak of tests.
+        source_url: Where the repository's files can be read, such as https://github.com/me/mine/blob/main/.
+
+    Raises:
+        ValueError: There is no formula, a file cannot be read, or `out` is a file.
+    """
+    refuse_places(out, None)
+    report = examine(root, tests)
+    links = Links(report.tests, source_url)
+    files: dict[Path, bytes] = {out / "index.md": _index_page(report).encode()}
+    for module in report.modules:
+        files[out / "source" / f"{module.name}.md"] = _source_page(module, links).encode()
+        files[out / "annotations" / f"{module.name}.md"] = _annotations_page(module, links).encode()
+    pages = tuple(files)
+    for path in sorted(path for path in KATEX.rglob("*") if path.is_file()):
+        files[out / "assets" / "katex" / path.relative_to(KATEX)] = path.read_bytes()
+    for name in ("annotate.css", "annotate.js"):
+        files[out / "assets" / name] = (ASSETS / name).read_bytes()
+    for path, data in files.items():
+        _write(path, data)
+    for path in [*out.glob("source/*.md"), *out.glob("annotations/*.md")]:
+        if path not in files and _MADE in path.read_text(encoding="utf-8", errors="replace"):
+            path.unlink()
+    return dataclasses.replace(report, pages=pages)
+
+
+def write_single_file(root: Path, out: Path, tests: Path | None = None, source_url: str | None = None) -> Report:
+    """Write one HTML file with the index and both views of each module, which opens offline.
+
+    Args:
+        root: A Python file, or a folder of them.
+        out: The file.
+        tests: Folder of the tests that cover the formulas; without it, the page does not speak of tests.
+        source_url: Where the repository's files can be read, such as https://github.com/me/mine/blob/main/.
+
+    Raises:
+        ValueError: There is no formula, a file cannot be read, or `out` is a folder.
+    """
+    refuse_places(None, out)
+    report = examine(root, tests)
+    _write(out, _single_file(report, Links(report.tests, source_url), root.resolve().stem).encode())
+    return dataclasses.replace(report, pages=(out,))
+
+
+def refuse_places(folder: Path | None, file: Path | None) -> None:
+    """Refuse to write where something else is, before anything is written.
+
+    Args:
+        folder: Where pages are to go.
+        file: Where a single file is to go.
+
+    Raises:
+        ValueError: The folder is a file, or the file a folder.
+    """
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ValueError(f"out: must be a folder, got the file {folder}; name another.")
+    if file is not None and file.is_dir():
+        raise ValueError(f"single-file: must be a file, got the folder {file}; name a file in it, such as maths.html.")
+
+
+# Markdown
+
+
+def _index_page(report: Report) -> str:
+    lines = [_head("Math-annotated source"), "# Math-annotated source", "", f"{report.summary}.", ""]
+    lines += [f"| {' | '.join(['Module', *_columns(report), ''])} |", f"|---|{'--:|' * len(_columns(report))}---|"]
+    for module in report.modules:
+        numbers = " | ".join(_numbers(report, module))
+        source, annotations = (f"{folder}/{_address(module.name)}.md" for folder in ("source", "annotations"))
+        name = f"<code>{escape_inline(module.name)}</code>"
+        lines.append(f"| [{name}]({source}) | {numbers} | [Rendered&nbsp;annotations]({annotations}) |")
+    return "\n".join([*lines, ""])
+
+
+def _source_page(module: Module, links: Links) -> str:
+    file = links.file(module.path, module.path)
+    return (
+        f"{_head(module.name)}\n# {escape_inline(module.name)} / Math-Annotated Source\n\n"
+        f"{file} · {_formulas(module)} · [Rendered annotations](../annotations/{_address(module.name)}.md)\n\n"
+        f"{annotated_source(module, links)}\n"
+    )
+
+
+def _annotations_page(module: Module, links: Links) -> str:
+    html = highlight(module.lines)
+    file = links.file(module.path, module.path)
+    entries = "".join(
+        f"## Line {formula.code_line}\n\n{annotation(module, html, formula, links)}\n\n" for formula in module.formulas
+    )
+    return (
+        f"{_head(module.name, search=False)}\n# {escape_inline(module.name)} / Rendered annotations\n\n"
+        f"{file} · {_formulas(module)} · [Math-Annotated Source](../source/{_address(module.name)}.md)\n\n"
+        f"{entries}## Full source\n\n{plain_source(module, html, 1, len(html))}\n"
+    )
+
+
+def _head(title: str, search: bool = True) -> str:
+    # The second view repeats the first: a search should find each formula once.
+    hidden = "" if search else "search:\n  exclude: true\n"
+    return f"---\ntitle: {json.dumps(title)}\n{hidden}---\n\n{_MADE}\n"
+
+
+def _address(name: str) -> str:
+    return re.sub(r"[^\w.-]", lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name)
+
+
+# One file
+
+
+def _single_file(report: Report, links: Links, title: str) -> str:
+    style = "\n".join(
+        [_katex_style(), *((ASSETS / name).read_text(encoding="utf-8") for name in ("annotate.css", "standalone.css"))]
+    )
+    script = "\n".join(
+        [
+            (KATEX / "katex.min.js").read_text(encoding="utf-8"),
+            *((ASSETS / name).read_text(encoding="utf-8") for name in ("annotate.js", "standalone.js")),
+        ]
+    )
+    # Whatever the source may hold, only this script runs, and nothing is fetched from anywhere.
+    policy = f"default-src 'none'; script-src '{_digest(script)}'; style-src 'unsafe-inline'; font-src data:"
+    return f"""\
+<!DOCTYPE html>
+<html lang="en" class="mn-standalone">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}: math-annotated source</title>
+<style>
+{style}
+</style>
+</head>
+<body>
+<header class="mn-header"><a href="#index">{escape(title)}</a><span>Math-annotated source</span></header>
+<main>
+{_index_view(report)}
+{"".join(_module_views(report, links))}</main>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _index_view(report: Report) -> str:
+    head = "".join(f"<th>{column}</th>" for column in ["Module", *_columns(report), ""])
+    rows = "".join(
+        f'<tr><td><a href="#{escape(_view(module, "source"))}"><code>{escape(module.name)}</code></a></td>'
+        f"{''.join(f'<td>{number}</td>' for number in _numbers(report, module))}"
+        f'<td><a href="#{escape(_view(module, "annotations"))}">Rendered annotations</a></td></tr>\n'
+        for module in report.modules
+    )
+    return (
+        f'<section class="mn-view" id="index">\n<h1>Math-annotated source</h1>\n<p>{escape(report.summary)}.</p>\n'
+        f'<div class="mn-table"><table>\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{rows}</tbody>\n</table></div>\n</section>"
+    )
+
+
+def _module_views(report: Report, links: Links) -> Iterator[str]:
+    for module in report.modules:
+        html = highlight(module.lines)
+        tabs = {"source": "Math-Annotated Source", "annotations": "Rendered annotations"}
+        contents = {
+            "source": annotated_source(module, links),
+            "annotations": "".join(
+                f"<h2>Line {formula.code_line}</h2>\n{annotation(module, html, formula, links)}\n"
+                for formula in module.formulas
+            )
+            + f"<h2>Full source</h2>\n{plain_source(module, html, 1, len(html))}",
+        }
+        for view, content in contents.items():
+            others = "".join(
+                f'<a href="#{escape(_view(module, tab))}"{" aria-current=page" * (tab == view)}>{text}</a>'
+                for tab, text in tabs.items()
+            )
+            yield (
+                f'<section class="mn-view" id="{escape(_view(module, view))}">\n<h1>{escape(module.name)}'
+                f"<small> / {tabs[view]}</small></h1>\n"
+                f"<p>{links.file(module.path, module.path)} · {_formulas(module)}</p>\n"
+                f'<nav class="mn-tabs">{others}</nav>\n{content}\n</section>\n'
+            )
+
+
+def _view(module: Module, view: str) -> str:
+    return f"{view}:{module.name}"
+
+
+def _katex_style() -> str:
+    def inlined(match: re.Match[str]) -> str:
+        return f"url(data:font/woff2;base64,{base64.b64encode((KATEX / match[1]).read_bytes()).decode()})"
+
+    return re.sub(r"url\((fonts/[^)]+)\)", inlined, (KATEX / "katex.min.css").read_text(encoding="utf-8"))
+
+
+def _digest(script: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+# What both say
+
+
+def _columns(report: Report) -> list[str]:
+    return ["Formulas"] if report.tests is None else ["Formulas", "Covered by a test"]
+
+
+def _numbers(report: Report, module: Module) -> list[str]:
+    numbers = [str(len(module.formulas))]
+    if report.tests is not None:
+        numbers.append(str(sum(bool(report.tests.get(formula.anchor)) for formula in module.formulas)))
+    return numbers
+
+
+def _formulas(module: Module) -> str:
+    return f"{len(module.formulas):,} formula{'s' * (len(module.formulas) != 1)}"
+
+
+def _write(path: Path, data: bytes) -> None:
+    # A server that watches the folder would build again and again, were files written that have not changed.
+    if path.is_file() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)

@@ -1,0 +1,320 @@
+"""Reading formulas out of Python source: comments that stand above, or beside, the line that computes them.
+
+The source is text here: it is decoded, tokenised and parsed, never imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import os
+import re
+import tokenize
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+_MARKER = re.compile(r"# LaTeX(?P<brackets>\[(?P<citation>[^\]]*)\])?:(?P<latex>.*)")
+_NEAR_MARKER = re.compile(r"#+\s*latex\s*(\[.*?\]\s*)?:", re.IGNORECASE)
+_SPELLING = "write `# LaTeX: FORMULA` or `# LaTeX[PAPER, EQUATION]: FORMULA`"
+_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+_TAB = 8  # columns, as Python itself counts them
+
+
+class Problem(NamedTuple):
+    """Something that keeps a formula from being true, with its place."""
+
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula and the line of code that computes it."""
+
+    module: str
+    """Dotted name of its module."""
+    path: str
+    """Path of its file, as pages and messages show it."""
+    line: int
+    """Line of the marker, from 1."""
+    code_line: int
+    """Line of code that it belongs to: the marker's own, or the next one that holds code."""
+    latex: str
+    """The formula itself."""
+    paper: str | None
+    """Key of the paper that it comes from, such as Schulman2017."""
+    equation: str | None
+    """Its number there, such as eq. 7."""
+    qualname: str
+    """Function or class around the line of code, such as Agent.update; empty at the top level."""
+    anchor: str
+    """Its id on a page. It is made of module, function and formula, so that it stays when lines move."""
+    indentation: int
+    """Column at which the marker starts, or for a marker beside code, the code."""
+    column: int
+    """Where the marker starts, in characters."""
+    trailing: bool
+    """Whether the marker stands at the end of a line of code."""
+
+    @property
+    def citation(self) -> str | None:
+        """Paper and equation as they are shown."""
+        return ", ".join(part for part in (self.paper, self.equation) if part) or None
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file with its formulas."""
+
+    name: str
+    """Dotted name, such as minerva.objectives.mpo."""
+    path: str
+    """Path of the file, as pages and messages show it."""
+    lines: tuple[str, ...]
+    """The decoded source without line ends."""
+    formulas: tuple[Formula, ...]
+    """In the order of the source."""
+    problems: tuple[Problem, ...]
+    """Markers that are no formulas: empty, misspelt, or without code under them."""
+
+
+class Source(NamedTuple):
+    """Everything that was read under a path."""
+
+    modules: tuple[Module, ...]
+    """Those that have markers, by name."""
+    scope: str
+    """Dotted name of the path; empty where it is not part of anything larger."""
+    is_file: bool
+    """Whether the path is a single file."""
+
+    def reaches(self, module: str) -> bool:
+        """Tell whether a module of this name would have been read."""
+        return not self.scope or module == self.scope or (not self.is_file and module.startswith(f"{self.scope}."))
+
+
+def read_source(root: Path) -> Source:
+    """Read the formulas of a file, a package, or a folder of packages and scripts.
+
+    Files without the word LaTeX are not looked into.
+
+    Args:
+        root: The file or the folder.
+
+    Raises:
+        ValueError: There is no Python source, or a file with markers is not valid Python.
+    """
+    if not root.exists():
+        raise ValueError(f"path: {root} does not exist; give a Python file or a folder of them.")
+    is_file, here = root.is_file(), root.resolve()
+    files = [here] if is_file else list(python_files(here))
+    if not files or (is_file and root.suffix != ".py"):
+        raise ValueError(f"path: no Python file (.py) in {root}; give a Python file or a folder of them.")
+    top = _folder_of_package(here)
+    modules: dict[str, Module] = {}
+    for file in files:
+        data = file.read_bytes()
+        name = _dotted(file, top)
+        if b"latex" in data.lower():
+            module = read_module(data, name, shown_path(file, top))
+            if name in modules:
+                raise ValueError(
+                    f"path: {modules[name].path} and {module.path} are both the module {name}; annotate them apart."
+                )
+            if module.formulas or module.problems:
+                modules[name] = module
+    whole = not is_file and top in (here, here.parent)
+    return Source(tuple(modules[name] for name in sorted(modules)), "" if whole else _dotted(here, top), is_file)
+
+
+def read_module(data: bytes, name: str, path: str) -> Module:
+    """Read the formulas of one file.
+
+    Args:
+        data: The file's bytes.
+        name: Dotted name of the module.
+        path: Path of the file, for pages and messages.
+
+    Raises:
+        ValueError: The bytes are not valid Python source in the encoding that they declare.
+    """
+    text = decode(data, path)
+    tree = parse(text, path)
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()  # the file ends with a line end, as it should
+    formulas: list[Formula] = []
+    problems: list[Problem] = []
+    scopes = _Scopes(tree)
+    seen: Counter[str] = Counter()
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    next_code = _lines_of_next_code(tokens)
+    for k, token in enumerate(tokens):
+        if token.type != tokenize.COMMENT:
+            continue
+        row, column = token.start
+        match = _MARKER.fullmatch(token.string)
+        trailing = bool(lines[row - 1][:column].strip())
+        code_line = row if trailing else next_code[k]
+        if match is None:
+            if _NEAR_MARKER.match(token.string):
+                problems.append(Problem(path, row, f"marker {token.string[:40]!r} is misspelt; {_SPELLING}."))
+        elif not match["latex"].strip():
+            problems.append(Problem(path, row, f"marker without a formula; {_SPELLING}."))
+        elif match["brackets"] and not match["citation"].partition(",")[0].strip():
+            problems.append(Problem(path, row, f"marker that cites no paper; {_SPELLING}."))
+        elif code_line is None:
+            problems.append(Problem(path, row, "marker without code: no line of code follows; move it or remove it."))
+        else:
+            paper, _, equation = (match["citation"] or "").partition(",")
+            latex, qualname = match["latex"].strip(), scopes.around(code_line)
+            anchor = _anchor(name, qualname, latex)
+            seen[anchor] += 1
+            formulas.append(
+                Formula(
+                    module=name,
+                    path=path,
+                    line=row,
+                    code_line=code_line,
+                    latex=latex,
+                    paper=paper.strip() or None,
+                    equation=equation.strip() or None,
+                    qualname=qualname,
+                    anchor=anchor if seen[anchor] == 1 else f"{anchor}-{seen[anchor]}",
+                    indentation=_indentation(lines[row - 1]),
+                    column=column,
+                    trailing=trailing,
+                )
+            )
+    return Module(name, path, tuple(lines), tuple(formulas), tuple(problems))
+
+
+def decode(data: bytes, path: str) -> str:
+    """Decode a source file as Python would, with line ends made one character.
+
+    Args:
+        data: The file's bytes.
+        path: For messages.
+
+    Raises:
+        ValueError: They are not text in the encoding that the file declares.
+    """
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ValueError(
+            f"{path}:{line}: byte 0x{data[error.start]:02x} is not {error.encoding}; declare the file's encoding in "
+            "its first line, as in `# -*- coding: latin-1 -*-`, or save it as UTF-8."
+        ) from error
+    except SyntaxError as error:
+        raise ValueError(f"{path}:1: {error.msg}; save the file as UTF-8, or declare its encoding.") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def parse(text: str, path: str) -> ast.Module:
+    """Parse source text.
+
+    Args:
+        text: What `decode` gives.
+        path: For messages.
+
+    Raises:
+        ValueError: It is not valid Python.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # someone else's invalid escapes are not the matter here
+            return ast.parse(text)
+    except SyntaxError as error:
+        raise ValueError(f"{path}:{error.lineno or 1}: not valid Python: {error.msg}.") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{path}:1: not valid Python: {error or 'too deeply nested'}.") from error
+
+
+def collapse(latex: str) -> str:
+    """Write any run of white space as one space: two formulas are the same where this is."""
+    return " ".join(latex.split())
+
+
+def python_files(folder: Path) -> Iterator[Path]:
+    """Find the Python files of a folder, in order; hidden folders and virtual environments are passed over."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".") and name != "__pycache__" and not Path(parent, name, "pyvenv.cfg").exists()
+        )
+        yield from (Path(parent, name) for name in sorted(names) if name.endswith(".py"))
+
+
+def shown_path(file: Path, top: Path) -> str:
+    """Write a path as seen from the working directory, or else from another folder; never an absolute one."""
+    for base in (Path.cwd().resolve(), top):
+        if file.is_relative_to(base):
+            return file.relative_to(base).as_posix()
+    return file.name
+
+
+class _Scopes:
+    """Which function or class a line lies in."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._spans: list[tuple[int, int, str]] = []
+        # No recursion: the source of others may be nested deeper than Python's own stack.
+        waiting: list[tuple[ast.AST, str]] = [(tree, "")]
+        while waiting:
+            node, name = waiting.pop()
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{name}.{node.name}" if name else node.name
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                self._spans.append((first, node.end_lineno or node.lineno, name))
+            waiting += [(child, name) for child in ast.iter_child_nodes(node)]
+
+    def around(self, line: int) -> str:
+        # Inner ones come after those that they lie in.
+        return next((name for first, last, name in reversed(self._spans) if first <= line <= last), "")
+
+
+def _lines_of_next_code(tokens: Sequence[tokenize.TokenInfo]) -> list[int | None]:
+    lines: list[int | None] = []
+    following: int | None = None
+    for token in reversed(tokens):
+        if token.type not in _NO_CODE:
+            following = token.start[0]
+        lines.append(following)
+    return lines[::-1]
+
+
+def _indentation(line: str) -> int:
+    blank = line[: len(line) - len(line.lstrip())]
+    return len(blank.rpartition("\f")[2].expandtabs(_TAB))
+
+
+def _anchor(module: str, qualname: str, latex: str) -> str:
+    digest = hashlib.sha256(collapse(latex).encode()).hexdigest()[:8]
+    place = ".".join(filter(None, (re.sub(r"[^\w.-]", "_", module), qualname)))
+    return f"{place}-{digest}"
+
+
+def _folder_of_package(path: Path) -> Path:
+    top = path if path.is_dir() else path.parent
+    while (top / "__init__.py").exists():
+        top = top.parent
+    return top
+
+
+def _dotted(path: Path, top: Path) -> str:
+    *folders, name = path.relative_to(top).parts
+    name = name.removesuffix(".py")
+    return ".".join(folders if folders and name == "__init__" else [*folders, name])

@@ -1,0 +1,54 @@
+"""A real browser without a network."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+
+from tests.annotate.programs import need
+
+
+@contextmanager
+def chromium() -> Iterator[Chrome]:
+    """Open a headless browser that can reach this machine and nothing else."""
+    options = ChromeOptions()
+    options.binary_location = need("chromium", "chromium-browser", "google-chrome")
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
+    ):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = Chrome(options, Service(need("chromedriver", "chromium-driver")))
+    try:
+        look(driver)
+        yield driver
+    finally:
+        driver.quit()
+
+
+def look(driver: Chrome, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    """Set the size of what is seen, down to a phone's, which no window of a desktop has, and the colour scheme."""
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+
+
+def complaints(driver: Chrome) -> list[str]:
+    """What the console has said since it was last asked."""
+    return [entry["message"] for entry in driver.get_log("browser")]  # type: ignore[no-untyped-call]
+
+
+def requests(driver: Chrome) -> list[str]:
+    """Addresses that pages have asked for since they were last asked about; data: is not a request."""
+    log = driver.get_log("performance")  # type: ignore[no-untyped-call]
+    messages = [json.loads(entry["message"])["message"] for entry in log]
+    addresses = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    return [address for address in addresses if not address.startswith("data:")]

@@ -1,0 +1,192 @@
+"""The single file in a real browser, from the disk and with no network."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import ActionChains, Chrome, Keys
+
+from minerva.annotate import write_single_file
+from tests.annotate.browser import chromium, complaints, look, requests
+from tests.annotate.samples import HOSTILE, HOSTILE_FORMULAS, without_markers
+
+REPOSITORY = Path(__file__).parents[2]
+MPO = REPOSITORY / "minerva" / "objectives" / "mpo.py"
+
+# What is seen of the shown view's first block, in the order of the document: lines of code and formulas with the places
+# of their text.
+PIECES = """
+const place = (node) => {
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  const { left, top, bottom, width } = range.getBoundingClientRect();
+  return [left, top, bottom, width];
+};
+const block = document.querySelector(".mn-view:not([hidden]) .mn-source code");
+return Array.from(block.querySelectorAll(".mn-line, .mn-formula"), (node) => {
+  if (node.matches(".mn-line")) return [node.dataset.n, node.textContent, place(node)];
+  const box = node.getBoundingClientRect();
+  return ["formula", node.querySelector("annotation").textContent,
+          [node.querySelector(".katex-html").getBoundingClientRect().left, box.top, box.bottom, box.width]];
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def mpo(tmp_path_factory: pytest.TempPathFactory) -> str:
+    page = tmp_path_factory.mktemp("page") / "mpo.html"
+    write_single_file(MPO, page, REPOSITORY / "tests")
+    return page.as_uri()
+
+
+def open_page(browser: Chrome, address: str, **how: Any) -> None:
+    look(browser, **how)
+    browser.get("about:blank")  # else only the anchor would change
+    complaints(browser), requests(browser)
+    browser.get(address)
+
+
+def test_formulas_are_rendered_between_their_lines(browser: Chrome, mpo: str) -> None:
+    open_page(browser, mpo)
+    expected = []
+    for n, line in enumerate(MPO.read_text().removesuffix("\n").split("\n"), start=1):
+        marker = line.strip().startswith("# LaTeX")
+        expected.append(
+            ("formula", line.partition("]: " if "LaTeX[" in line else ": ")[2]) if marker else (str(n), line)
+        )
+    pieces = browser.execute_script(PIECES)
+    assert [(kind, text) for kind, text, _ in pieces] == expected
+    assert sum(kind == "formula" for kind, _ in expected) == 10
+    for (_, _, above), (kind, text, here), (_, below_text, below) in zip(pieces, pieces[1:], pieces[2:], strict=False):
+        if kind == "formula":
+            assert here[3] > 300 and here[2] - here[1] > 20, text
+            assert above[2] <= here[1] + 1 and here[2] <= below[1] + 1, text
+            indent = len(below_text) - len(below_text.lstrip())
+            column = below[0] + indent * below[3] / len(below_text)
+            assert here[0] == pytest.approx(column, abs=3), text
+
+
+def test_maths_is_maths_and_code_is_coloured(browser: Chrome, mpo: str) -> None:
+    open_page(browser, mpo)
+    script = """
+    const page = document.querySelector("main").cloneNode(true);
+    const count = (what) => page.querySelectorAll(what).length;
+    const counts = [count(".mn-math"), count(".mn-math .katex-html"), count(".katex-error")];
+    page.querySelectorAll(".katex-mathml").forEach((node) => node.remove());
+    page.querySelectorAll("[id^=annotations]").forEach((node) => node.remove());
+    const colours = new Set(Array.from(document.querySelectorAll(".mn-line span"), (n) => getComputedStyle(n).color));
+    return [counts, page.textContent, colours.size,
+            getComputedStyle(document.querySelector(".katex-html .mathnormal")).fontFamily];
+    """
+    counts, text, colours, font = browser.execute_script(script)
+    assert counts == [20, 20, 0]
+    assert "\\frac" not in text and "\\" not in text and "LaTeX" not in text
+    assert colours >= 5
+    assert font.startswith("KaTeX_Math")
+    assert browser.execute_async_script(
+        "document.fonts.ready.then(() => arguments[0](document.fonts.check('1em KaTeX_Math')))"
+    )
+    assert "test_losses_against_the_oracle" in text and "Abdolmaleki2018a, eq. 8" in text
+
+
+def test_nothing_is_asked_for_and_nothing_goes_wrong(browser: Chrome, mpo: str) -> None:
+    open_page(browser, mpo)
+    browser.execute_async_script("document.fonts.ready.then(arguments[0])")
+    assert requests(browser) == [mpo]
+    assert complaints(browser) == []
+
+
+SELECT = """
+window.addEventListener("copy", (event) => { window.copied = event.clipboardData.getData("text/plain"); });
+getSelection().selectAllChildren(document.querySelector(".mn-view:not([hidden]) .mn-source code"));
+return getSelection().toString();
+"""
+
+
+def copied(browser: Chrome) -> Any:
+    ActionChains(browser).key_down(Keys.CONTROL).send_keys("c").key_up(Keys.CONTROL).perform()
+    return browser.execute_script("return window.copied")
+
+
+def test_code_is_selected_as_it_looks_and_copied_as_it_was_written(browser: Chrome, mpo: str) -> None:
+    open_page(browser, mpo)
+    # Of a box that is not selected, the browser still gives the breaks between its parts.
+    selected = [line for line in browser.execute_script(SELECT).split("\n") if line.strip()]
+    assert selected == [line for line in without_markers(MPO.read_text()) if line]
+    assert copied(browser) == MPO.read_text()
+
+
+def test_a_phone_scrolls_formulas_and_code_but_not_the_page(browser: Chrome, mpo: str) -> None:
+    for view in ("source:minerva.objectives.mpo", "annotations:minerva.objectives.mpo", "index"):
+        open_page(browser, f"{mpo}#{view}", width=390, height=844)
+        width, blocks, formulas, outside = browser.execute_script("""
+            const seen = (what) => Array.from(document.querySelectorAll(`.mn-view:not([hidden]) ${what}`));
+            const wide = (what) => seen(what).filter((node) => node.scrollWidth > node.clientWidth + 1).length;
+            const outside = seen("*").filter((node) => !node.closest(".mn-source pre, .mn-math, .mn-table"));
+            return [document.documentElement.scrollWidth, wide(".mn-source"), wide(".mn-math"),
+                    Math.max(...outside.map((node) => node.getBoundingClientRect().right))];
+        """)
+        assert width <= 390 and outside <= 390, view
+        if view != "index":
+            assert blocks >= 1 and formulas >= 1
+
+
+def test_views_and_permalinks(browser: Chrome, mpo: str) -> None:
+    def shown() -> list[str]:
+        ids: list[str] = browser.execute_script(
+            "return Array.from(document.querySelectorAll('.mn-view:not([hidden])'), (view) => view.id)"
+        )
+        return ids
+
+    open_page(browser, mpo)
+    assert shown() == ["source:minerva.objectives.mpo"]
+    browser.execute_script("document.querySelectorAll('.mn-link')[3].click()")
+    address = browser.current_url
+    assert "#minerva.objectives.mpo.out_of_bounds_cost-" in address
+    for end, view in (("", "source"), ("-excerpt", "annotations")):
+        open_page(browser, address + end)
+        assert shown() == [f"{view}:minerva.objectives.mpo"]
+        top = browser.execute_script("return document.querySelector(':target').getBoundingClientRect().top")
+        assert 0 <= top < 900
+    browser.execute_script("document.querySelector('.mn-header a').click()")
+    open_page(browser, browser.current_url)
+    assert shown() == ["index"]
+
+
+def test_it_is_dark_where_the_reader_wants_it_dark(browser: Chrome, mpo: str) -> None:
+    brightness = """
+    const parts = getComputedStyle(document.querySelector(arguments[0]))[arguments[1]].match(/\\d+/g).slice(0, 3);
+    return parts.reduce((sum, part) => sum + Number(part), 0) / 765;
+    """
+    for dark in (False, True):
+        open_page(browser, mpo, dark=dark)
+        for background, text in (("body", "h1"), (".mn-source", ".mn-line"), (".mn-formula", ".katex-html")):
+            behind = browser.execute_script(brightness, background, "backgroundColor")
+            before = browser.execute_script(brightness, text, "color")
+            assert (behind < 0.25 and before > 0.7) if dark else (behind > 0.9 and before < 0.3), background
+
+
+def test_hostile_source_does_nothing_but_be_read(browser: Chrome, tmp_path: Path) -> None:
+    (tmp_path / "hostile.py").write_text(HOSTILE)
+    write_single_file(tmp_path / "hostile.py", tmp_path / "page.html")
+    open_page(browser, (tmp_path / "page.html").as_uri())
+    assert browser.execute_script(
+        "return window.pwned === undefined && !document.querySelector('img, i, b, main script')"
+    )
+    pieces = browser.execute_script("""
+        const block = document.querySelector(".mn-view:not([hidden]) .mn-source code");
+        return Array.from(block.querySelectorAll(".mn-line, .mn-math"), (node) => [node.className, node.textContent]);
+    """)
+    assert [text for kind, text in pieces if kind == "mn-line"] == without_markers(HOSTILE)
+    maths = [text for kind, text in pieces if kind == "mn-math"]
+    assert len(maths) == len(HOSTILE_FORMULAS) and HOSTILE_FORMULAS[29] in maths[0]
+    browser.execute_script(SELECT)
+    assert copied(browser) == HOSTILE
+    assert complaints(browser) == []

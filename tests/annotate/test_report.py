@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import pytest
+
+from minerva.annotate import Report, examine
+from tests.annotate.programs import need
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def make(folder: Path, source: str, tests: str = "") -> Report:
+    for name, text in {"pkg/__init__.py": "", "pkg/a.py": source, "tests/test_a.py": tests}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    return examine(folder / "pkg", folder / "tests" if tests else None)
+
+
+def claim(*words: str) -> str:
+    return f"@pytest.mark.formula({', '.join(map(repr, words))})\ndef test_it(): ...\n"
+
+
+SOURCE = "# LaTeX: x + y\na = 1\n# LaTeX[P, 1]: x - y\nb = 1\n"
+
+
+def test_every_formula_of_minerva_parses_and_is_covered() -> None:
+    need("node", "nodejs")
+    report = examine(REPOSITORY / "minerva", REPOSITORY / "tests")
+    assert [str(problem) for problem in (*report.problems, *report.uncovered)] == []
+    n = len(report.formulas)
+    assert n > 80
+    assert report.summary == f"{len(report.modules)} modules, {n} formulas: {n} parsed, {n} covered by a test"
+
+
+def test_what_does_not_parse_is_told_with_its_place(tmp_path: Path) -> None:
+    need("node", "nodejs")
+    report = make(tmp_path, SOURCE + "# LaTeX: \\frac{1\nc = 1\nd = 2  # LaTeX:\n# LaTeX: z\n")
+    assert report.summary == "1 module, 3 formulas: 2 parsed"
+    empty, without_code, broken = (str(problem) for problem in report.problems)
+    assert empty.startswith("pkg/a.py:7: marker without a formula")
+    assert without_code.startswith("pkg/a.py:8: marker without code")
+    assert broken.startswith("pkg/a.py:5: formula does not parse: ")
+    assert report.uncovered == ()
+
+
+def test_what_no_test_covers_is_told_with_its_place(tmp_path: Path) -> None:
+    report = make(tmp_path, SOURCE, claim("pkg.a", "x  -  y"))
+    assert report.problems == ()
+    assert [str(problem) for problem in report.uncovered] == ["pkg/a.py:1: no test covers x + y"]
+    assert report.summary.endswith("1 covered by a test")
+    assert report.tests is not None
+    (covering,) = report.tests[report.formulas[1].anchor]
+    assert (covering.test, covering.path, covering.line) == ("test_it", "tests/test_a.py", 2)
+
+
+def test_a_claim_of_a_formula_that_changed_is_told_with_the_nearest(tmp_path: Path) -> None:
+    report = make(
+        tmp_path, SOURCE + "# LaTeX: \\log q\nc = 1\n", claim("pkg.a", "x - y", "x - y - z", "x + y", "\\log q")
+    )
+    (problem,) = report.problems
+    assert str(problem) == (
+        "tests/test_a.py:1: test_it claims a formula that is not there: x - y - z; the nearest in pkg.a is: x - y"
+    )
+    assert report.uncovered == ()
+
+
+def test_a_claim_of_a_module_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
+    report = make(tmp_path, SOURCE, claim("pkg.aa", "x - y"))
+    assert "no module pkg.aa has formulas, the nearest is pkg.a." in report.problems[0].text
+
+
+def test_claims_of_what_was_not_asked_about_are_not_judged(tmp_path: Path) -> None:
+    make(tmp_path, SOURCE, claim("pkg.b", "gone"))
+    assert examine(tmp_path / "pkg" / "a.py", tmp_path / "tests").problems == ()
+    assert len(examine(tmp_path / "pkg", tmp_path / "tests").problems) == 1
+
+
+def test_equal_formulas_of_a_module_share_their_tests(tmp_path: Path) -> None:
+    report = make(tmp_path, "# LaTeX: x\na = 1\ndef f():\n    # LaTeX: x\n    return 1\n", claim("pkg.a", "x"))
+    assert len(report.formulas) == 2 and report.uncovered == ()
+
+
+def test_without_node_nothing_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    report = make(tmp_path, "# LaTeX: \\frac{\nx = 1\n")
+    assert report.parsed is None and report.problems == ()
+    assert report.summary == "1 module, 1 formula: not parsed, for want of Node"
+
+
+def test_a_path_without_formulas_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"path: no formula in .*; write one as a comment `# LaTeX: \.\.\.`"):
+        make(tmp_path, "x = 1\n")
