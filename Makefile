@@ -7,16 +7,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 ENV := InvertedPendulum-v5
 STEPS := 81920
+# Without the notice about MkDocs' successors, which Material prints over every build.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 RUN := runs/ppo/$(ENV)/$(shell date +%Y%m%d-%H%M%S)-seed42
 
 # Small networks and small arrays: more threads only get in each other's way.
 export OMP_NUM_THREADS := 1
 
-.PHONY: train test format clean help
+.PHONY: train test docs docs-serve format clean help
 
 help:
 	@echo "make train    set up, train PPO on $(ENV) for about a minute, draw its learning curve"
 	@echo "make test     set up, then lint, type check and test"
+	@echo "make docs     set up, then build the site into site/; make docs-serve shows it while you write"
 	@echo "make format   format the code"
 	@echo "make clean    remove .venv and caches (runs/ stays)"
 
@@ -29,14 +32,22 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/minerva annotate minerva --check --tests tests
 	$(BIN)/python -m pytest -n 2
+
+docs: $(VENV)/.installed-docs
+	$(MKDOCS) build --strict
+	@echo "Look at it with: $(BIN)/python -m http.server --directory site"
+
+docs-serve: $(VENV)/.installed-docs
+	$(MKDOCS) serve
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps: set-up runs again only where what it depends on has changed.
@@ -49,7 +60,12 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
 $(VENV)/.installed-dev: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "Installing Minerva and its tools into $(VENV) (a few minutes the first time) ..."
 	@$(PIP) -e ".[dev]"
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-docs
+
+$(VENV)/.installed-docs: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "Installing Minerva and what builds the site into $(VENV) (a few minutes the first time) ..."
+	@$(PIP) -e ".[docs]"
+	@touch $@
 
 $(VENV)/.made:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" \

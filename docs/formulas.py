@@ -1,0 +1,150 @@
+"""The annotated source on the site, and formulas of it on other pages."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from minerva.annotate import Formula, Module, Report, examine, write_pages
+from minerva.annotate.fragments import Links, annotated_source, highlight, plain_source
+
+ROOT = Path(__file__).parent.parent
+ANNOTATED = "annotated"
+"""Folder of the annotated source on the site."""
+CODE = "code"
+"""Folder of the tests on the site."""
+_PAPER = re.compile(r'<span class="mn-paper">((\w+)[^<]*)</span>')
+_CODE_LINK = re.compile(r'<a href="code:/(?P<path>[^"#]+)(?:#L(?P<line>\d+))?"(?P<rest>[^>]*)>(?P<text>.*?)</a>')
+
+HOW_TO_READ = """
+## How to read these pages
+
+A formula stands above the line of code that computes it. Right of it are a link to itself (#), the paper and the number
+that the equation has there ([bibliography](../bibliography.md)), and the tests that hold it (✓). They compare the line
+with arrays worked by hand, with slow NumPy written from the paper, or with another library.
+
+The first view shows the whole file with the formulas in their places. The second, *Rendered annotations*, goes from
+formula to formula. Code that is copied from either is the source as it stands in the file, markers and all.
+
+`minerva annotate PATH --out DIR` makes such pages from any Python package. `minerva annotate PATH --check` fails on a
+formula that does not parse, and with `--tests DIR` it names those that no test holds.
+"""
+
+
+@cache
+def report() -> Report:
+    """Read all formulas of the package, and the tests that hold them."""
+    return examine(ROOT / "minerva", ROOT / "tests")
+
+
+def pages() -> dict[str, bytes]:
+    """Make the pages and assets of the annotated source, by their place on the site."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_pages(ROOT / "minerva", Path(folder), ROOT / "tests", source_url="code:")
+        return {
+            f"{ANNOTATED}/{path.relative_to(folder).as_posix()}": path.read_bytes()
+            for path in sorted(Path(folder).rglob("*"))
+            if path.is_file()
+        }
+
+
+def tests() -> list[str]:
+    """Name the files of the tests that hold a formula."""
+    return sorted({claim.path for claims in (report().tests or {}).values() for claim in claims})
+
+
+def code_page(path: str) -> str:
+    """Show a test file, each line with an anchor for formulas to link to."""
+    module = Module(path, path, tuple((ROOT / path).read_text(encoding="utf-8").splitlines()), (), ())
+    block = plain_source(module, highlight(module.lines), 1, len(module.lines))
+    block = re.sub(r'(<span class="mn-line") data-n="(\d+)"', r'\1 id="L\2" data-n="\2"', block)
+    return f"---\ntitle: {path}\nsearch:\n  exclude: true\n---\n\n# <code>{path}</code>\n\n{block}\n"
+
+
+def with_links(text: str, uri: str) -> str:
+    """Link from formulas to the tests and papers that they name."""
+    up = "../" * uri.count("/")
+    paper = rf'<a class="mn-paper" href="{up}bibliography.html#{{}}">\1</a>'
+    text = _PAPER.sub(lambda match: match.expand(paper.format(match[2].lower())), text)
+    return _CODE_LINK.sub(lambda match: _link_to_code(match, uri), text)
+
+
+def _link_to_code(match: re.Match[str], uri: str) -> str:
+    path, line = match["path"], match["line"]
+    if not path.startswith("tests/"):
+        return match["text"]  # the module itself, which this page shows
+    up = "../" * uri.count("/")
+    return f'<a href="{up}{CODE}/{path.removesuffix(".py")}.html#L{line}"{match["rest"]}>{match["text"]}</a>'
+
+
+def find_formulas(argument: str) -> list[Formula]:
+    """Find the formulas of a function, ``module.function``, or that which starts so, ``module.function: L_V =``."""
+    where, _, start = argument.partition(": ")
+    found = [
+        formula
+        for formula in report().formulas
+        if f"{formula.module}.{formula.qualname}" == where and formula.latex.startswith(start)
+    ]
+    if not found or (start and len(found) > 1):
+        raise ValueError(f"must name one formula, or a function that has some; there are {len(found)} of that name")
+    return found
+
+
+def formula(argument: str, uri: str) -> str:
+    """Show formulas of the source, each with a link to its line and its paper."""
+    return "\n\n".join(_equation(one, uri) for one in find_formulas(argument))
+
+
+def _equation(formula: Formula, uri: str) -> str:
+    up = "../" * uri.count("/")
+    place = f"{formula.path.removeprefix('minerva/')}, line {formula.code_line}"
+    notes = f"[{place}]({up}{ANNOTATED}/source/{formula.module}.md#{formula.anchor})"
+    if formula.paper is not None:
+        notes = f"[{formula.citation}]({up}bibliography.md#{formula.paper.lower()})<br>{notes}"
+    return f'<div class="equation" markdown>\n\n$$\n{formula.latex}\n$$\n\n{notes}\n{{ .equation__notes }}\n\n</div>'
+
+
+def excerpt(argument: str, uri: str) -> str:
+    """Show a function as the annotated source does, without its docstring."""
+    first = find_formulas(argument)[0]
+    module = next(module for module in report().modules if module.name == first.module)
+    tree = ast.parse("\n".join(module.lines))
+    node = next(
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == argument.rpartition(".")[2]
+    )
+    skipped = range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1) if ast.get_docstring(node) else range(0)
+    numbers = [n for n in range(node.lineno, (node.end_lineno or node.lineno) + 1) if n not in skipped]
+    moved = {number: k for k, number in enumerate(numbers, start=1)}
+    part = dataclasses.replace(
+        module,
+        lines=tuple(module.lines[number - 1] for number in numbers),
+        formulas=tuple(
+            dataclasses.replace(one, line=moved[one.line], code_line=moved[one.code_line])
+            for one in module.formulas
+            if one.line in moved
+        ),
+    )
+    block = annotated_source(part, Links(report().tests, "code:"))
+    block = re.sub(r'data-n="(\d+)"', lambda match: f'data-n="{numbers[int(match[1]) - 1]}"', block)
+    block = re.sub(r"--mn-digits:\d+", f"--mn-digits:{len(str(numbers[-1]))}", block)
+    up = "../" * uri.count("/")
+    caption = f"[{module.path}]({up}{ANNOTATED}/source/{module.name}.md#{first.anchor})\n{{ .caption }}"
+    return f"{with_links(block, uri)}\n\n{caption}"
+
+
+def coverage(argument: str, uri: str) -> str:
+    """Say how many formulas there are, and how many of them are held by a test."""
+    total = len(report().formulas)
+    held = total - len(report().uncovered)
+    if held < total:
+        return f"There are {total} formulas, of which {held} are held by a test with an oracle of its own so far."
+    return (
+        f"There are {total} formulas, and each is held by a test with an oracle of its own: change what the line "
+        "computes, and the test fails."
+    )

@@ -1,0 +1,157 @@
+"""What MkDocs calls to make the pages that come from code and data.
+
+Whole pages: the annotated source, the tests that its formulas link to, presets, results, API. Within a page a comment
+on a line of its own, such as ``<!-- hyperparameters: ppo -->``, is replaced by what it names. A name that leads nowhere
+fails the build.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # `benchmarks` and `docs` are not installed
+
+import minerva  # noqa: E402
+from benchmarks import summary  # noqa: E402
+from docs import formulas, tables  # noqa: E402
+from docs.formulas import ANNOTATED, CODE  # noqa: E402
+
+_DIRECTIVE = re.compile(r"^<!-- (?P<kind>[a-z ]+?)(?:: (?P<argument>.+?))? -->$", re.MULTILINE)
+_FOR_TESTS = ("run", "not run")
+"""Beginnings of the comments that say whether the code below is tried by tests/docs."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages that are made here into the navigation."""
+    formulas.report.cache_clear()  # a server builds again when the source has changed
+    if formulas.report().problems:
+        raise PluginError("\n".join(["formulas that do not hold:", *map(str, formulas.report().problems)]))
+    modules = [module.name for module in formulas.report().modules]
+    filled: dict[str, list[Any]] = {
+        "Annotated source": [
+            f"{ANNOTATED}/index.md",
+            *({_short(name): f"{ANNOTATED}/source/{name}.md"} for name in modules),
+            {"Rendered annotations": [{_short(name): f"{ANNOTATED}/annotations/{name}.md"} for name in modules]},
+        ],
+        "Presets": [{name: f"presets/{algo}.md"} for algo, name in summary.ALGORITHMS.items()],
+        "API": [{title: f"api/{page}.md"} for page, (title, _) in api_pages().items()],
+    }
+    config.nav = _fill(config.nav or [], filled)
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made here."""
+
+    def add(uri: str, content: str | bytes, in_nav: bool = True) -> None:
+        inclusion = InclusionLevel.UNDEFINED if in_nav else InclusionLevel.NOT_IN_NAV
+        files.append(File.generated(config, uri, content=content, inclusion=inclusion))
+
+    for uri, content in formulas.pages().items():
+        add(uri, content)
+    for path in formulas.tests():
+        add(f"{CODE}/{path.removesuffix('.py')}.md", formulas.code_page(path), in_nav=False)
+    for algo in summary.ALGORITHMS:
+        add(f"presets/{algo}.md", tables.presets_page(algo))
+    for page, (title, modules) in api_pages().items():
+        add(f"api/{page}.md", api_page(title, modules))
+    add("results.md", tables.results_page())
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Replace the comments that name something, and the links from formulas to tests."""
+    uri = page.file.src_uri
+
+    def replacement(match: re.Match[str]) -> str:
+        kind, argument = match["kind"], match["argument"]
+        if kind.startswith(_FOR_TESTS):
+            return match[0]
+        if kind not in DIRECTIVES:
+            raise PluginError(f"{uri}: {match[0]}: there is no {kind!r}, only {', '.join(DIRECTIVES)}")
+        try:
+            return DIRECTIVES[kind](argument, uri)
+        except (KeyError, ValueError) as error:
+            raise PluginError(f"{uri}: {match[0]}: {error}") from error
+
+    if uri.startswith((f"{ANNOTATED}/source/", f"{CODE}/")):
+        page.meta["hide"] = ["toc"]  # code is wide, and has no headings
+    if uri == f"{ANNOTATED}/index.md":
+        return f"{markdown}\n{formulas.HOW_TO_READ}"
+    if uri.startswith(f"{ANNOTATED}/"):
+        return formulas.with_links(markdown, uri)
+    return _DIRECTIVE.sub(replacement, markdown)
+
+
+# Pages and parts of pages
+
+
+def example(name: str, uri: str) -> str:
+    """Show a program of examples/, whole."""
+    path = ROOT / "examples" / f"{name}.py"
+    if not path.exists():
+        raise ValueError(f"there is no {path.relative_to(ROOT)}")
+    return f"```python\n{path.read_text(encoding='utf-8')}```"
+
+
+def api_pages() -> dict[str, tuple[str, list[str]]]:
+    """Sort the package's modules onto pages: one a subpackage, and one for the modules at the top."""
+    pages: dict[str, tuple[str, list[str]]] = {"minerva": ("minerva", [])}
+    for path in sorted((ROOT / "minerva").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        if parts == ("minerva",) or parts[-1].startswith("_") or parts[1] == "cli":
+            continue
+        page = parts[1] if (ROOT / "minerva" / parts[1]).is_dir() else "minerva"
+        pages.setdefault(page, (f"minerva.{page}", []))[1].append(".".join(parts))
+    return pages
+
+
+def api_page(title: str, modules: list[str]) -> str:
+    """Document modules from their docstrings."""
+    options = "    options:\n      show_root_heading: false\n      show_root_toc_entry: false"
+    parts = [f"# `{title}`"]
+    if title == "minerva":
+        exported = [f"[`{name}`][{module}.{name}]" for name, module in minerva._WHERE.items()]
+        parts.append(f"At the top level: {tables.listed(exported)}.")
+    return "\n\n".join([*parts, *(f"## `{name}`\n\n::: {name}\n{options}" for name in modules)]) + "\n"
+
+
+DIRECTIVES: dict[str, Callable[[str, str], str]] = {
+    "formula": formulas.formula,
+    "excerpt": formulas.excerpt,
+    "coverage": formulas.coverage,
+    "example": example,
+    "hyperparameters": tables.hyperparameters,
+    "health": tables.health_rules,
+    "results": tables.results,
+    "results in short": tables.results_in_short,
+    "shortfalls": tables.shortfalls,
+    "curves": tables.curves,
+}
+
+
+def _fill(nav: list[Any], filled: dict[str, list[Any]]) -> list[Any]:
+    def entries() -> Iterator[Any]:
+        for entry in nav:
+            if isinstance(entry, dict):
+                ((title, value),) = entry.items()
+                yield {title: filled.get(title, _fill(value, filled) if isinstance(value, list) else value)}
+            else:
+                yield entry
+
+    return list(entries())
+
+
+def _short(module: str) -> str:
+    return module.removeprefix("minerva.")

@@ -1,0 +1,198 @@
+"""Tables and sentences about settings, warnings, results and presets, made from code and data."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import math
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from benchmarks import summary
+from docs import figures
+from minerva import api, presets
+from minerva.cli.options import setting_groups
+from minerva.trainers import health
+
+ROOT = Path(__file__).parent.parent
+
+
+# Settings and warnings
+
+
+def hyperparameters(algo: str, uri: str) -> str:
+    """Make tables of an algorithm's settings from its config, under the config's own headings."""
+    config = api.config_class(algo)
+    fields = {field.name: field for field in dataclasses.fields(config)}
+
+    def row(name: str, text: str) -> str:
+        return f"| `{name}` | `{_kind(fields[name])}` | `{_default(fields[name])}` | {_cell(text)} |"
+
+    parts = []
+    for heading, settings in setting_groups(config).items():
+        rows = [row(setting.name, setting.help) for setting in settings]
+        parts.append(
+            "\n".join([f"### {heading.capitalize()}", "", *_table("setting", "type", "default", "what it does"), *rows])
+        )
+    return "\n\n".join(parts)
+
+
+def _kind(field: dataclasses.Field[Any]) -> str:
+    return re.sub(r"Literal\[(.*)\]", r"\1", str(field.type))  # the choices are enough
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    return repr(field.default if field.default_factory is dataclasses.MISSING else field.default_factory())
+
+
+def health_rules(algo: str, uri: str) -> str:
+    """Make a table of the warnings about learning itself."""
+    rules = health.MPO_RULES if algo == "mpo" else health.vmpo_rules(0.5, 2048, 6)
+    rows = []
+    for rule in rules:
+        bounds = [f"below {rule.below:.3g}"] if math.isfinite(rule.below) else []
+        bounds += [f"above {rule.above:.3g}"] if math.isfinite(rule.above) else []
+        when = "growing" if rule.growth else " or ".join(bounds)
+        said = rule.warning.format(value="…")
+        rows.append(f"| `{rule.metric}` | {when} | {rule.checks} | {_cell(said[0].upper() + said[1:])} |")
+    return "\n".join([*_table("metric", "ill when", "checks in a row", "what Minerva says"), *rows])
+
+
+# Results
+
+
+def results(algo: str, uri: str) -> str:
+    """Give the table that the README has, too."""
+    return summary.table(algo)
+
+
+def results_in_short(algo: str, uri: str) -> str:
+    """Give the columns that matter most, and whether what was set out for was reached."""
+    kept = ("task", "steps", "seeds", "mean of seeds [95% interval]", "set out for")
+    rows = [
+        f"| {' | '.join(row[name] for name in kept)} | {'yes' if _reached(row) else '**no**'} |" for row in _rows(algo)
+    ]
+    return "\n".join([*_table(*kept, "reached"), *rows])
+
+
+def shortfalls(algo: str, uri: str) -> str:
+    """Say in a sentence which goals were not reached."""
+    rows = _rows(algo)
+    missed = [f"{row['task']} at {row['steps']} steps" for row in rows if not _reached(row)]
+    if not missed:
+        return f"All {len(rows)} goals were reached."
+    return f"**Goals not reached, {len(missed)} of {len(rows)}:** {listed(missed)}."
+
+
+def _rows(algo: str) -> list[dict[str, str]]:
+    head, _, *body = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in summary.table(algo).splitlines()
+    )
+    return [dict(zip(head, cells, strict=True)) for cells in body]
+
+
+def _reached(row: dict[str, str]) -> bool:
+    mean = re.match(r"\*\*(-?[\d.]+)\*\*", row["mean of seeds [95% interval]"])
+    if mean is None:
+        raise ValueError(f"no mean in the row of {row['task']}")
+    return float(mean[1]) >= float(row["set out for"])
+
+
+def curves(algo: str, uri: str) -> str:
+    """Draw the learning curves behind the results."""
+    goals = tomllib.loads((ROOT / "benchmarks" / "published.toml").read_text())[algo]
+    return figures.panels(
+        ROOT / "benchmarks" / "results" / algo, {env: [one["goal"] for one in goals[env]] for env in goals}
+    )
+
+
+def results_page() -> str:
+    """Put the tables above what benchmarks/results/README.md says about them."""
+    text = (ROOT / "benchmarks" / "results" / "README.md").read_text(encoding="utf-8")
+    title, _, rest = text.partition("\n")
+    if not title.startswith("# "):
+        raise ValueError("benchmarks/results/README.md: must begin with a title")
+    parts = ["# Results", "Made from the data in `benchmarks/results/` when this site was built."]
+    for algo, name in summary.ALGORITHMS.items():
+        parts += [f"## {name}: the table {{ #{algo}-table }}", summary.table(algo), shortfalls(algo, "")]
+    return "\n\n".join([*parts, rest.strip()]) + "\n"
+
+
+# Presets
+
+
+@dataclasses.dataclass
+class PresetNotes:
+    """What the comments of a file of presets say."""
+
+    intro: str = ""
+    sections: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # heading -> ids
+    notes: dict[str, str] = dataclasses.field(default_factory=dict)  # id -> note
+
+
+def preset_notes(text: str) -> PresetNotes:
+    """Read the comments: the first is on all, one before a blank line heads a section, one above a table is a note."""
+    found = PresetNotes()
+    heading, waiting = "Tasks", list[str]()
+    for line in text.splitlines():
+        if line.startswith("#"):
+            waiting.append(line.removeprefix("#").strip())
+        elif not line.strip():
+            if waiting and not found.intro:
+                found.intro = " ".join(waiting)
+            elif waiting:
+                heading = " ".join(waiting)
+            waiting = []
+        elif match := re.fullmatch(r'\["(.+)"\]', line.strip()):
+            found.sections.setdefault(heading, []).append(match[1])
+            found.notes[match[1]] = " ".join(waiting)
+            waiting = []
+    return found
+
+
+def presets_page(algo: str) -> str:
+    """Show a file of presets."""
+    name = summary.ALGORITHMS[algo]
+    text = (ROOT / "minerva" / "presets" / f"{algo}.toml").read_text(encoding="utf-8")
+    notes, common = preset_notes(text), tomllib.loads(text).get("common", {})
+    known = presets.load_presets(algo)
+    parts = [
+        f"# Presets of {name}",
+        f"{notes.intro}\n\n`minerva train {algo} --env ID` applies them. Any of them can be changed by an option of "
+        f"its name; `--preset none` leaves all out. [What the settings mean](../algorithms/{algo}.md#settings).",
+    ]
+    if common:
+        rows = [f"| `{field}` | `{value}` |" for field, value in common.items()]
+        parts.append("\n".join(["## All tasks", "", *_table("setting", "value"), *rows]))
+    for heading, names in notes.sections.items():
+        rows = []
+        for env in names:
+            own = {field: value for field, value in known[env].items() if field != "total_steps"}
+            shown = [f"`{field} = {value}`" for field, value in own.items() if common.get(field) != _toml(value)]
+            rows.append(
+                f"| `{env}` | {known[env]['total_steps']:,} | {'<br>'.join(shown) or 'as above'} | {notes.notes[env]} |"
+            )
+        parts.append("\n".join([f"## {heading}", "", *_table("task", "steps", "settings", "note"), *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _toml(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+# Small things
+
+
+def _table(*heads: str) -> list[str]:
+    return [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+
+
+def _cell(value: Any) -> str:
+    return html.escape(str(value), quote=False).replace("|", "\\|")
+
+
+def listed(items: list[str]) -> str:
+    """Join items to a part of a sentence."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

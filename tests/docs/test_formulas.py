@@ -1,0 +1,31 @@
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from docs import formulas
+
+
+def test_what_is_said_of_coverage_follows_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = formulas.report()
+    assert f"There are {len(report.formulas)} formulas" in formulas.coverage("", "")
+    hollow = dataclasses.replace(report, tests={})
+    monkeypatch.setattr(formulas, "report", lambda: hollow)
+    assert "of which 0 are held by a test" in formulas.coverage("", "")
+
+
+def test_an_excerpt_has_the_lines_of_its_function_and_their_numbers() -> None:
+    text = formulas.excerpt("minerva.objectives.mpo.e_step_weights", "index.md")
+    (formula,) = formulas.find_formulas("minerva.objectives.mpo.e_step_weights")
+    numbers = [int(number) for number in re.findall(r'data-n="(\d+)"', text)]
+    assert numbers[-1] == formula.code_line and numbers[0] < formula.code_line
+    assert len(numbers) == 2  # def and return, without the docstring
+    assert 'href="code/tests/objectives/test_mpo.html#L' in text and "code:" not in text
+    assert f"(annotated/source/minerva.objectives.mpo.md#{formula.anchor})" in text
+
+
+def test_a_tests_page_has_an_anchor_a_line() -> None:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    text = formulas.code_page("tests/docs/test_formulas.py")
+    assert len(re.findall(r'<span class="mn-line" id="L(\d+)" data-n="\1">', text)) == len(lines)

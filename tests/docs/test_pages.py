@@ -1,0 +1,164 @@
+"""What the pages say is tried: code runs, commands parse, metrics are those that are logged."""
+
+import csv
+import dataclasses
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import minerva
+from minerva import api, cli
+from minerva.annotate import read_source
+from minerva.cli.options import ResumeOptions, parse, setting_groups, train_options, value_of
+from minerva.trainers.ppo.config import PPOConfig
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+SHORT: dict[str, Any] = {"eval_episodes": 2, "console": False, "compile": False}
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+# Python
+
+
+@dataclasses.dataclass
+class Block:
+    page: str
+    line: int
+    note: str
+    code: str
+
+
+def blocks() -> Iterator[Block]:
+    pattern = re.compile(r"(?:<!-- (?P<note>(?:not )?run.*?) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
+    for page in PAGES:
+        text = text_of(page)
+        for match in pattern.finditer(text):
+            yield Block(page, text[: match.start()].count("\n") + 1, match["note"] or "", match["code"])
+
+
+RUNNABLE = [block for block in blocks() if block.note.startswith("run")]
+
+
+def test_every_block_of_python_is_run_or_says_why_not() -> None:
+    for block in blocks():
+        assert block.note.startswith(("run", "not run: ")), f"{block.page}, line {block.line}"
+    assert len(RUNNABLE) >= 8
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tutorial's first run, as short as can be."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    minerva.train("ppo", "Pendulum-v1", total_steps=1_024, out_dir=folder, **SHORT)
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: f"{block.page}:{block.line}")
+def test_block_runs(block: Block, first_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = block.code
+    if match := re.fullmatch(r"run with (.+) = (.+)", block.note):
+        assert match[1] in code
+        code = code.replace(match[1], repr(str(first_run)) if match[2] == "FIRST_RUN" else match[2])
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, f"{block.page}:{block.line}", "exec"), {"__name__": "__main__"})
+
+
+# Commands
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for block in re.findall(r"```sh\n(.*?)```", text_of(page), re.DOTALL):
+            yield from ((page, line) for line in block.splitlines() if line.strip())
+        yield from ((page, line) for line in re.findall(r"^    (python -m .+)$", text_of(page), re.MULTILINE))
+
+
+def parse_as_minerva(words: list[str]) -> None:
+    """Read a command as the program would, to the point where it would begin."""
+    command, *rest = words
+    if command != "train":
+        parse(cli._COMMANDS[command][0], f"minerva {command}", rest)
+    elif "--resume" in rest:
+        parse(ResumeOptions, "minerva train", rest)
+    else:
+        algo, *options = rest
+        config = api.config_class(algo)
+        settings = api.preset_settings(algo, value_of("--env", options) or "", value_of("--preset", options))
+        kind = train_options(setting_groups(config), config.from_fields(None, settings.fields), settings.total_steps)
+        assert parse(kind, f"minerva train {algo}", options).env
+
+
+@pytest.mark.parametrize(("page", "line"), list(commands()))
+def test_command_is_one(page: str, line: str) -> None:
+    words = shlex.split(line, comments=True)
+    if words[0] == "minerva":
+        try:
+            parse_as_minerva(words[1:])
+        except SystemExit as end:  # --help
+            assert end.code == 0 and "--help" in words
+    elif words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif words[:2] == ["pip", "install"]:
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert set(re.findall(r"\w+", words[-1])) <= set(extras)
+        assert (ROOT / words[words.index("-c") + 1]).exists()
+    elif words[:3] == ["python", "-m", "pytest"]:
+        assert (ROOT / words[3]).exists()
+    else:
+        assert line in ("python3 -m venv .venv", ". .venv/bin/activate", "tensorboard --logdir runs")
+
+
+# Metrics
+
+
+def metrics_on_the_page(algo: str) -> set[str]:
+    section = text_of(f"algorithms/{algo}.md").partition("## What it logs, and how to read it")[2].partition("\n## ")[0]
+    return set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
+
+
+FIELDS: dict[str, dict[str, Any]] = {
+    "ppo": {"rollout_steps": 256},
+    "mpo": {
+        "update_after": 480,
+        "batch_size": 16,
+        "log_interval": 100,
+        "policy_layer_sizes": (8,),
+        "critic_layer_sizes": (8,),
+    },
+    "vmpo": {"rollout_steps": 256},
+}
+
+
+@pytest.mark.parametrize("algo", FIELDS)
+def test_metrics_are_those_that_a_run_logs(algo: str, tmp_path: Path) -> None:
+    result = minerva.train(algo, "Pendulum-v1", 512, out_dir=tmp_path / "run", preset="none", **FIELDS[algo], **SHORT)
+    with (result.out_dir / "metrics.csv").open() as file:
+        logged = {re.sub(r"_\d+$", "_<j>", row["name"]) for row in csv.DictReader(file)}
+    assert metrics_on_the_page(algo) == logged
+
+
+# Names
+
+
+def test_every_paper_that_a_formula_cites_is_in_the_bibliography() -> None:
+    text = text_of("bibliography.md")
+    cited = {formula.paper for module in read_source(ROOT / "minerva").modules for formula in module.formulas}
+    for paper in cited - {None}:
+        assert f"### {paper} {{ #{str(paper).lower()} }}" in text
+
+
+def test_settings_named_for_those_who_come_from_stable_baselines_exist() -> None:
+    rows = re.findall(r"^\|[^|]*\|[^|]*\| (`[^|]+`) \|", text_of("how-to/stable-baselines.md"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert len(named) > 12 and named <= {field.name for field in dataclasses.fields(PPOConfig)}

@@ -1,0 +1,233 @@
+"""The built site in a real browser that reaches nothing but this machine."""
+
+import dataclasses
+import html
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+from minerva import api, presets
+from minerva.cli.options import setting_groups
+from tests.annotate.browser import complaints, look, requests
+
+ROOT = Path(__file__).parent.parent.parent
+E_STEP = "annotated/source/minerva.objectives.mpo.html"
+
+
+def pages(site: Path) -> list[str]:
+    return sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html"))
+
+
+# Every page
+
+LOOK = """
+const visible = document.querySelectorAll(".arithmatex, .mn-math")
+return {
+  formulas: visible.length,
+  raw: [...visible].filter(node => !node.querySelector(".katex-html")).map(node => node.textContent),
+  // A command that KaTeX does not know is shown in red, and is no error node.
+  errors: [...document.querySelectorAll(".katex-error, mstyle[mathcolor='#cc0000']")].map(node => node.textContent),
+  width: document.documentElement.scrollWidth,
+  title: document.title,
+}
+"""
+
+
+def test_every_page_loads_offline_renders_its_formulas_and_fits_a_phone(
+    site: Path, browser: Chrome, address: str
+) -> None:
+    found: dict[str, Any] = {}
+    formulas = 0
+    look(browser, 390, 844)
+    for page in pages(site):
+        browser.get(f"{address}/{page}")
+        seen = browser.execute_script(LOOK)
+        formulas += seen["formulas"]
+        problems = [
+            *complaints(browser),
+            *(f"asked for {url}" for url in requests(browser) if not url.startswith((address, "blob:", "about:"))),
+            *(f"not rendered: {text}" for text in seen["raw"]),
+            *(f"error in {text}" for text in seen["errors"]),
+            *([f"is {seen['width']} wide"] if seen["width"] > 390 else []),
+            *([] if "Minerva" in seen["title"] else [f"has the title {seen['title']!r}"]),
+        ]
+        if problems:
+            found[page] = problems
+    look(browser)
+    assert found == {}
+    assert formulas > 300
+    assert len(pages(site)) > 60
+
+
+def test_pages_open_from_the_disk(site: Path, browser: Chrome) -> None:
+    browser.get((site / "algorithms" / "mpo.html").as_uri())
+    seen = browser.execute_script(LOOK)
+    assert seen["formulas"] > 20 and seen["raw"] == seen["errors"] == []
+
+
+# Links
+
+
+class Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.resources: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.ids |= {value for name in ("id", "name") if (value := values.get(name))}
+        if tag == "a" and (href := values.get("href")):
+            self.links.append(href)
+        is_loaded = tag == "link" and values.get("rel") in ("stylesheet", "icon", "preload")
+        self.resources += [value for value in (values.get("src"), values.get("href") if is_loaded else None) if value]
+
+
+def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    parsed: dict[Path, Links] = {}
+    for page in pages(site):
+        reader = parsed[site / page] = Links()
+        reader.feed((site / page).read_text(encoding="utf-8"))
+    broken = []
+    for path, reader in parsed.items():
+        if path.name == "404.html":
+            continue  # shown at any address, so its links start at the site's root
+        for link in [*reader.links, *reader.resources]:
+            parts = urlsplit(link)
+            if parts.scheme in ("http", "https", "mailto"):
+                if link in reader.resources:
+                    broken.append(f"{path.relative_to(site)} loads {link}")
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            fragment = unquote(parts.fragment)
+            known = not fragment or target not in parsed or fragment in parsed[target].ids
+            if not target.exists() or not (known or fragment.startswith("__")):
+                broken.append(f"{path.relative_to(site)} -> {link}")
+    assert broken == []
+
+
+def test_formulas_link_to_the_tests_that_hold_them(site: Path) -> None:
+    text = (site / E_STEP).read_text(encoding="utf-8")
+    links = re.findall(r'href="\.\./\.\./(code/tests/objectives/test_mpo\.html)#L(\d+)"[^>]*>(.*?)</a>', text)
+    assert links
+    for target, line, name in links:
+        shown = re.search(rf'<span class="mn-line" id="L{line}"[^>]*>(.*)', (site / target).read_text(encoding="utf-8"))
+        assert shown is not None
+        assert f"def {html.unescape(name)}(" in html.unescape(re.sub(r"<[^>]+>", "", shown[1]))
+    assert 'href="../../bibliography.html#abdolmaleki2018a"' in text
+
+
+# The annotated page of MPO's E-step
+
+WALK = """
+return [...document.querySelectorAll(".mn-line, .mn-formula")].map(node => {
+  const box = node.getBoundingClientRect()
+  return node.classList.contains("mn-line")
+    ? { line: Number(node.dataset.n), text: node.textContent, top: box.top, bottom: box.bottom,
+        colours: new Set([...node.querySelectorAll("span")].map(part => getComputedStyle(part).color)).size,
+        selectable: getComputedStyle(node).userSelect }
+    : { latex: node.querySelector("annotation").textContent, rendered: node.querySelectorAll(".katex-html").length,
+        errors: node.querySelectorAll(".katex-error, [mathcolor]").length,
+        top: box.top, bottom: box.bottom, height: box.height }
+})
+"""
+
+
+def test_formulas_of_the_e_step_stand_between_the_right_lines_in_order(browser: Chrome, address: str) -> None:
+    source = (ROOT / "minerva" / "objectives" / "mpo.py").read_text(encoding="utf-8").splitlines()
+    expected: list[tuple[str, int | str]] = []
+    for number, line in enumerate(source, start=1):
+        marker = re.match(r"\s+# LaTeX(?:\[.*?\])?: (.+)", line)
+        expected.append(("formula", marker[1]) if marker else ("line", number))
+    browser.get(f"{address}/{E_STEP}")
+    seen = browser.execute_script(WALK)
+    assert [("line", part["line"]) if "line" in part else ("formula", part["latex"]) for part in seen] == expected
+    for before, part, after in zip(seen, seen[1:], seen[2:], strict=False):
+        if "line" in part:
+            assert part["text"] == source[part["line"] - 1]
+            assert part["selectable"] != "none"
+        else:
+            assert part["rendered"] == 1 and part["errors"] == 0 and part["height"] > 20
+            assert before["bottom"] <= part["top"] + 1 and part["bottom"] <= after["top"] + 1
+    weights = next(k for k, part in enumerate(seen) if part.get("latex", "").startswith("q_{b,i}"))
+    assert "torch.softmax(q_values.detach() / temperature.detach(), dim=-1)" in seen[weights + 1]["text"]
+    assert max(part["colours"] for part in seen if "line" in part) >= 3  # highlighted
+
+
+def test_code_can_be_selected(browser: Chrome, address: str) -> None:
+    browser.get(f"{address}/{E_STEP}")
+    script = "getSelection().selectAllChildren(document.querySelector('.mn-source')); return getSelection().toString()"
+    assert "return torch.softmax(q_values.detach() / temperature.detach(), dim=-1)" in browser.execute_script(script)
+
+
+# Search and colours
+
+
+def test_search_finds_retrace(browser: Chrome, address: str) -> None:
+    browser.get(f"{address}/index.html")
+    browser.execute_script("document.querySelector('#__search').click()")
+    browser.find_element(By.CSS_SELECTOR, ".md-search__input").send_keys("Retrace")
+    deadline = time.monotonic() + 20
+    found: list[str] = []
+    while not found and time.monotonic() < deadline:
+        script = "return [...document.querySelectorAll('.md-search-result__link')].map(link => link.href)"
+        found = browser.execute_script(script)
+        time.sleep(0.1)
+    assert any("/algorithms/mpo.html" in link for link in found)
+    assert any("/annotated/source/minerva.objectives.retrace.html" in link for link in found)
+
+
+def test_the_scheme_can_be_switched(browser: Chrome, address: str) -> None:
+    colour = "return getComputedStyle(document.body).backgroundColor"
+    browser.get(f"{address}/index.html")
+    light = browser.execute_script(colour)
+    browser.execute_script("document.querySelector('form[data-md-component=palette] label:not([hidden])').click()")
+    dark = browser.execute_script(colour)
+    browser.get(f"{address}/{E_STEP}")
+    assert dark != light and browser.execute_script(colour) == dark  # remembered
+    assert [sum(map(int, re.findall(r"\d+", one)[:3])) > 384 for one in (light, dark)] == [True, False]
+
+
+# Pages that are made
+
+
+@pytest.mark.parametrize("algo", api.ALGORITHMS)
+def test_settings_list_every_field_of_the_config(site: Path, algo: str) -> None:
+    text = (site / "algorithms" / f"{algo}.html").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"<tr>\s*<td><code>(\w+)</code></td>\s*<td><code>.*?</code></td>\s*<td><code>(.*?)</code></td>\s*<td>(.*?)</td>",
+        text,
+    )
+    shown = {name: (html.unescape(default), html.unescape(what)) for name, default, what in rows}
+    config = api.config_class(algo)
+    assert set(shown) == {field.name for field in dataclasses.fields(config)}
+    for heading, settings in setting_groups(config).items():
+        assert f">{heading.capitalize()}<" in text
+        for setting in settings:
+            default, what = shown[setting.name]
+            assert default == repr(getattr(config(), setting.name))
+            assert re.sub(r"<[^>]+>", "", what) == setting.help
+
+
+@pytest.mark.parametrize("algo", api.ALGORITHMS)
+def test_presets_list_every_task_with_its_steps(site: Path, algo: str) -> None:
+    text = (site / "presets" / f"{algo}.html").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"<tr>\s*<td><code>([^<]+)</code></td>\s*<td>([\d,]+)</td>", text))
+    known = presets.load_presets(algo)
+    assert rows == {name: f"{fields['total_steps']:,}" for name, fields in known.items()}
+    for fields in known.values():
+        assert all(f">{field}<" in text or f">{field} = " in text for field in fields if field != "total_steps")
+
+
+def test_the_api_shows_docstrings(site: Path) -> None:
+    text = (site / "api" / "minerva.html").read_text(encoding="utf-8")
+    assert 'id="minerva.api.train"' in text and "Train a policy with the environment's preset." in html.unescape(text)
