@@ -32,7 +32,8 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/minerva annotate minerva --check --tests tests
+	@command -v node >/dev/null || [ -n "$(CI)" ] || echo "No Node here (Debian: nodejs): the formulas are not parsed."
+	@{ ! command -v node >/dev/null && [ -z "$(CI)" ]; } || $(BIN)/minerva annotate minerva --check --tests tests
 	$(BIN)/python -m pytest -n 2
 
 docs: $(VENV)/.installed-docs

@@ -18,13 +18,13 @@ def td_target(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor
 
     Args:
         rewards: r, ``[B]``; for n steps their discounted sum.
-        discounts: γ (1 - d), ``[B]``; for n steps γ^n (1 - d).
+        discounts: γ^k (1 - d) for a sum of k rewards, ``[B]``.
         next_values: V(s') by the target networks, ``[B]``.
 
     Returns:
         y, ``[B]``.
     """
-    # LaTeX: y = r + \gamma^n (1 - d)\, V(s')
+    # LaTeX: y = r + \gamma^k (1 - d)\, V(s')
     return rewards + discounts * next_values
 
 

@@ -141,7 +141,8 @@ def sampling_noise(log_probs: Tensor, cross_entropy: Tensor) -> Tensor:
     """How far the likelihood of a sample lies from what it is on average over the policy that drew it.
 
     It is 0 on average whatever the new policy is, and it varies as `weighted_nll` does, whose weights are all positive:
-    a control variate of it, with nothing left to estimate.
+    a control variate of it, with nothing left to estimate. (Where the tanh presses many samples against a bound,
+    their u is not known well, and the average is a little off.)
 
     Args:
         log_probs: log N(u_t; μ_t, σ_t) of the samples before the tanh, ``[B]``.

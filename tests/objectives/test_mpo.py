@@ -191,7 +191,7 @@ def test_losses_against_the_oracle(seed: int, penalise: bool, dtype: torch.dtype
 # The critic's target
 
 
-@pytest.mark.formula("minerva.objectives.mpo", r"y = r + \gamma^n (1 - d)\, V(s')")
+@pytest.mark.formula("minerva.objectives.mpo", r"y = r + \gamma^k (1 - d)\, V(s')")
 def test_td_target_by_hand() -> None:
     assert mpo.td_target(t64(1, 2), t64(0.9, 0), t64(10, 100)).tolist() == [10.0, 2.0]
 

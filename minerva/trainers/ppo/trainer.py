@@ -68,8 +68,15 @@ class PPOTrainer(Trainer):
         self._gradient_step: GradientStep | None = None
         self.action_noise = torch_generator(seed, "action_noise", self.device)
         self.minibatch_order = torch_generator(seed, "minibatch_order")
-        act = make_actor(self.agent, self.action_noise)
-        self.collector = make_collector(self.env, config, self.action_dim, self.device, act, self.agent.obs_normalizer)
+        self.collector = make_collector(
+            self.env,
+            config.rollout_steps,
+            self.action_dim,
+            self.device,
+            make_actor(self.agent, self.action_noise),
+            self.agent.obs_normalizer,
+            config.gamma if config.normalize_reward else None,
+        )
 
     def begin(self) -> None:
         """Start the first episodes."""
@@ -77,11 +84,11 @@ class PPOTrainer(Trainer):
 
     def too_short(self, total_steps: int) -> str | None:
         """Say why a run of so many steps has no update to make."""
-        return no_whole_rollout(total_steps, self.config)
+        return no_whole_rollout(total_steps, self.config.batch_size)
 
     def final_step(self, total_steps: int) -> int:
         """Give the environment step at which a run of so many steps ends: whole rollouts."""
-        return whole_rollouts(total_steps, self.config) * self.config.batch_size
+        return whole_rollouts(total_steps, self.config.batch_size) * self.config.batch_size
 
     def between_updates(self) -> bool:
         """Whether the rollout is empty."""
@@ -92,7 +99,7 @@ class PPOTrainer(Trainer):
         if self.compiled is None:
             self.compiled = self._choose_compiled(run.total_steps)
         self.compiled = settle_compiled(run, self.compiled)
-        on_policy_loop(self, run, whole_rollouts(run.total_steps, self.config))
+        on_policy_loop(self, run, whole_rollouts(run.total_steps, self.config.batch_size))
 
     def _choose_compiled(self, total_steps: int) -> bool:
         config = self.config

@@ -259,7 +259,7 @@ class VMPOUpdate:
         std_penalty = mpo.kl_penalty(alpha_sigma, kept_kl_std)
         # LaTeX[Song2020, eq. 6]: L_V = \mathbb{E}\left[ \tfrac12 (V - R)^2 \right]
         critic_loss = weighted_mean(value_loss(value.squeeze(-1), batch.returns), batch.counted)
-        # LaTeX[Song2020, eq. 1]: L = L_{\mathrm{NLL}} - L_n + \alpha_\mu D_\mu + \alpha_\sigma D_\sigma + L_V
+        # LaTeX: L = L_{\mathrm{NLL}} - L_n + \alpha_\mu D_\mu + \alpha_\sigma D_\sigma + L_V
         total = nll - noise + mean_penalty + std_penalty + critic_loss
         losses = MStepLosses(
             total,
@@ -373,6 +373,7 @@ class VMPOAgent(nn.Module):
             action_high,
             config.shared_encoder,
             config.ppo_like_backbone,
+            config.log_std_init,
         )
         self.temperature = DualVariable(inverse_softplus(config.temperature_init))
         self.alphas = Multipliers()

@@ -22,6 +22,8 @@ class VMPOConfig(RunConfig):
     """Let the critic use the policy's hidden layers."""
     ppo_like_backbone: bool = False
     """Orthogonal layers and tanh, and a standard deviation that does not depend on the state, as in PPO."""
+    log_std_init: float = 0.0
+    """Where the logarithm of that standard deviation starts; not used without ppo_like_backbone."""
 
     # Collecting
 
@@ -88,6 +90,10 @@ class VMPOConfig(RunConfig):
         self._positive("policy_lr", "value_lr", "temperature_lr", "alpha_lr")
         self._in_unit_interval("gamma", "gae_lambda", "sgd_momentum")
         self._one_of("advantage_estimator", "returns", "dae", "gae")
+        if not -20 <= self.log_std_init <= 2:
+            raise ValueError(
+                f"log_std_init: must lie between -20 and 2, got {self.log_std_init}; 0 is a deviation of 1."
+            )
         self._one_of("optimizer_type", "adam", "sgd")
         if self.compile not in ("auto", True, False):
             raise ValueError(f"compile: must be 'auto', True or False, got {self.compile!r}.")

@@ -33,6 +33,7 @@ class SquashedGaussianPolicy(nn.Module):
         action_high: Upper bounds, likewise; 1 by default.
         shared_encoder: Whether the critic uses the policy's hidden layers.
         ppo_like_backbone: Whether the networks are PPO's: orthogonal, tanh, one standard deviation for all states.
+        log_std_init: Where the logarithm of that one standard deviation starts.
 
     Attributes:
         policy_encoder: From observations to the policy's features.
@@ -58,6 +59,7 @@ class SquashedGaussianPolicy(nn.Module):
         action_high: Any = None,
         shared_encoder: bool = False,
         ppo_like_backbone: bool = False,
+        log_std_init: float = 0.0,
     ) -> None:
         super().__init__()
         for name, sizes in (("policy_layer_sizes", policy_layer_sizes), ("value_layer_sizes", value_layer_sizes)):
@@ -86,7 +88,7 @@ class SquashedGaussianPolicy(nn.Module):
         if ppo_like_backbone:
             orthogonal(self.policy_mean, 0.01)
             orthogonal(self.value_head, 1.0)
-            self.policy_logstd = nn.Parameter(torch.zeros(1, act_dim))
+            self.policy_logstd = nn.Parameter(torch.full((1, act_dim), float(log_std_init)))
         else:
             self.policy_logstd = nn.Linear(policy_out, act_dim)
             for head, bias in ((self.policy_mean, 0.0), (self.policy_logstd, -0.5), (self.value_head, 0.0)):

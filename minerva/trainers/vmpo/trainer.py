@@ -63,8 +63,15 @@ class VMPOTrainer(Trainer):
         self.health = Health(vmpo_rules(config.topk_fraction, config.batch_size, self.action_dim))
         self._warn: Callable[[str], None] | None = None  # tells the user something, while a run is open
         self.action_noise = torch_generator(seed, "action_noise", self.device)
-        act = make_actor(self.agent, self.action_noise)
-        self.collector = make_collector(self.env, config, self.action_dim, self.device, act, self.agent.obs_normalizer)
+        self.collector = make_collector(
+            self.env,
+            config.rollout_steps,
+            self.action_dim,
+            self.device,
+            make_actor(self.agent, self.action_noise),
+            self.agent.obs_normalizer,
+            config.gamma if config.normalize_reward else None,
+        )
 
     def _check_action_space(self) -> int:
         dimensions = super()._check_action_space()
@@ -81,11 +88,11 @@ class VMPOTrainer(Trainer):
 
     def too_short(self, total_steps: int) -> str | None:
         """Say why a run of so many steps has no update to make."""
-        return no_whole_rollout(total_steps, self.config)
+        return no_whole_rollout(total_steps, self.config.batch_size)
 
     def final_step(self, total_steps: int) -> int:
         """Give the environment step at which a run of so many steps ends: whole rollouts."""
-        return whole_rollouts(total_steps, self.config) * self.config.batch_size
+        return whole_rollouts(total_steps, self.config.batch_size) * self.config.batch_size
 
     def between_updates(self) -> bool:
         """Whether the rollout is empty."""
@@ -99,7 +106,7 @@ class VMPOTrainer(Trainer):
         if self.compiled:
             self.agent.use_compiled()
         self._warn = run.warn
-        on_policy_loop(self, run, whole_rollouts(run.total_steps, self.config))
+        on_policy_loop(self, run, whole_rollouts(run.total_steps, self.config.batch_size))
 
     def _choose_compiled(self, total_steps: int) -> bool:
         if self.config.compile != "auto":

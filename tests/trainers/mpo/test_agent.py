@@ -232,7 +232,7 @@ CASES: dict[str, tuple[Callable[[int], Arrays], dict[str, Any]]] = {
 
 @pytest.mark.formula("minerva.networks.duals", r"x \leftarrow \max(x, -18)")
 @pytest.mark.formula(
-    "minerva.trainers.mpo.agent",
+    "minerva.trainers.mpo.agent.MPOUpdate.__call__",
     (
         r"D_{\mu,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu_b, "
         r"\sigma'_b) \right)_j"
@@ -241,6 +241,20 @@ CASES: dict[str, tuple[Callable[[int], Arrays], dict[str, Any]]] = {
         r"D_{\sigma,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, "
         r"\mathcal{N}(\mu'_b, \sigma_b) \right)_j"
     ),
+)
+@pytest.mark.formula(
+    "minerva.trainers.mpo.agent.MPOUpdate._policy_loss",
+    (
+        r"D_{\mu,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu_b, "
+        r"\sigma'_b) \right)_j"
+    ),
+    (
+        r"D_{\sigma,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, "
+        r"\mathcal{N}(\mu'_b, \sigma_b) \right)_j"
+    ),
+)
+@pytest.mark.formula(
+    "minerva.trainers.mpo.agent",
     r"q_{b,i} \leftarrow q_{b,i} + q^c_{b,i}",
     r"\frac{1}{\epsilon} \mathbb{E}_b \left[ \mathrm{KL}(q_b \,\|\, u) \right]",
     r"\lVert \theta - \theta_{\mathrm{old}} \rVert_2",

@@ -205,7 +205,10 @@ def test_acting_draws_from_the_generator_given_and_no_other() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.formula("minerva.trainers.ppo.agent", r"a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)")
+@pytest.mark.formula("minerva.trainers.ppo.agent.Agent.act", r"a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)")
+@pytest.mark.formula(
+    "minerva.trainers.ppo.agent.make_actor.act", r"a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)"
+)
 @pytest.mark.parametrize("on_numpy", [False, True])
 def test_actions_are_noise_around_the_mean_of_the_oracles_network(on_numpy: bool) -> None:
     agent, obs = make_agent(), torch.randn(4, OBS)

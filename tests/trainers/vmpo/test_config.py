@@ -15,6 +15,7 @@ def test_defaults_are_the_specifications() -> None:
         "temperature_init": 1.0, "temperature_lr": 1e-4, "epsilon_eta": 0.1, "epsilon_mu": 0.01, "epsilon_sigma": 0.01,
         "alpha_lr": 1e-4, "max_grad_norm": 10.0, "optimizer_type": "adam", "sgd_momentum": 0.9, "shared_encoder": False,
         "ppo_like_backbone": False, "m_steps": 1, "num_envs": 1, "normalize_obs": True, "normalize_reward": False,
+        "control_variate": False, "log_std_init": 0.0,
     }  # fmt: skip
     assert {name: getattr(config, name) for name in expected} == expected
 
@@ -30,6 +31,8 @@ def test_defaults_are_the_specifications() -> None:
         ),
         ({"advantage_estimator": "td"}, "advantage_estimator: must be 'returns' or 'dae' or 'gae', got 'td'"),
         ({"optimizer_type": "rmsprop"}, "optimizer_type: must be 'adam' or 'sgd', got 'rmsprop'"),
+        ({"log_std_init": 2.5}, "log_std_init: must lie between -20 and 2, got 2.5; 0 is a deviation of 1"),
+        ({"log_std_init": float("nan")}, "log_std_init: must lie between -20 and 2, got nan"),
         ({"m_steps": 0}, "m_steps: must be at least 1, got 0"),
         ({"rollout_steps": 0}, "rollout_steps: must be at least 1, got 0"),
         ({"temperature_init": 0.0}, "temperature_init: must be greater than 0, got 0.0"),

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from minerva.networks.layer_norm_mlp import LayerNormMLP
+from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.gaussian_mlp_policy import SquashedGaussianPolicy
 from tests.objectives import oracle_vmpo as oracle
 
@@ -67,6 +68,8 @@ def test_initialisation_like_ppo() -> None:
         torch.testing.assert_close(gram, gain**2 * torch.eye(len(gram)), rtol=1e-4, atol=1e-5 * gain)
     assert isinstance(policy.policy_logstd, nn.Parameter)
     assert torch.equal(policy.policy_logstd, torch.zeros(1, 6))
+    wide = VMPOAgent(3, 6, -1.0, 1.0, ppo_like_backbone=True, log_std_init=-0.7).policy
+    assert wide.policy_logstd_parameters()[0].tolist() == [[pytest.approx(-0.7)] * 6]
     assert len(policy.policy_logstd_parameters()) == 1 and policy.policy_logstd_parameters()[0] is policy.policy_logstd
 
 
@@ -113,8 +116,15 @@ def random_gaussian(rows: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tenso
 
 
 @pytest.mark.formula(
-    "minerva.trainers.vmpo.gaussian_mlp_policy",
+    "minerva.trainers.vmpo.gaussian_mlp_policy.SquashedGaussianPolicy.sample_action",
     r"\log \pi(a) = \log \mathcal{N}(u; \mu, \sigma) - \log \left| \frac{\partial a}{\partial u} \right|",
+)
+@pytest.mark.formula(
+    "minerva.trainers.vmpo.gaussian_mlp_policy.SquashedGaussianPolicy.log_prob",
+    r"\log \pi(a) = \log \mathcal{N}(u; \mu, \sigma) - \log \left| \frac{\partial a}{\partial u} \right|",
+)
+@pytest.mark.formula(
+    "minerva.trainers.vmpo.gaussian_mlp_policy",
     (
         r"u_j = \mathrm{artanh}\left( \mathrm{clip}\left( \frac{a_j - c_j}{h_j},\; -1 + 10^{-6},\; 1 - 10^{-6} "
         r"\right) \right)"
