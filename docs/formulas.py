@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-import tempfile
 from functools import cache
 from pathlib import Path
 
-from minerva.annotate import Formula, Module, Report, examine, write_pages
+from minerva.annotate import Formula, Report, examine, make_pages
 from minerva.annotate.fragments import Links, annotated_source, highlight, plain_source
+from minerva.annotate.source import definitions, read_module
 
 ROOT = Path(__file__).parent.parent
 ANNOTATED = "annotated"
@@ -24,32 +24,26 @@ HOW_TO_READ = """
 ## How to read these pages
 
 A formula stands above the line of code that computes it. Right of it are a link to itself (#), the paper and the number
-that the equation has there ([bibliography](../bibliography.md)), and the tests that hold it (✓). They compare the line
+that the equation has there ([bibliography](../bibliography.md)), and the tests that claim it (✓). They compare the line
 with arrays worked by hand, with slow NumPy written from the paper, or with another library.
 
 The first view shows the whole file with the formulas in their places. The second, *Rendered annotations*, goes from
 formula to formula. Code that is copied from either is the source as it stands in the file, markers and all.
 
 `minerva annotate PATH --out DIR` makes such pages from any Python package. `minerva annotate PATH --check` fails on a
-formula that does not parse, and with `--tests DIR` it names those that no test holds.
+formula that does not parse, and with `--tests DIR` it names those that no test claims.
 """
 
 
 @cache
 def report() -> Report:
     """Read all formulas of the package, and the tests that hold them."""
-    return examine(ROOT / "minerva", ROOT / "tests")
+    return examine(ROOT / "minerva", ROOT / "tests", base=ROOT)
 
 
 def pages() -> dict[str, bytes]:
     """Make the pages and assets of the annotated source, by their place on the site."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_pages(ROOT / "minerva", Path(folder), ROOT / "tests", source_url="code:")
-        return {
-            f"{ANNOTATED}/{path.relative_to(folder).as_posix()}": path.read_bytes()
-            for path in sorted(Path(folder).rglob("*"))
-            if path.is_file()
-        }
+    return {f"{ANNOTATED}/{name}": data for name, data in make_pages(report(), source_url="code:").items()}
 
 
 def tests() -> list[str]:
@@ -59,7 +53,7 @@ def tests() -> list[str]:
 
 def code_page(path: str) -> str:
     """Show a test file, each line with an anchor for formulas to link to."""
-    module = Module(path, path, tuple((ROOT / path).read_text(encoding="utf-8").splitlines()), (), ())
+    module = read_module((ROOT / path).read_bytes(), path, path)
     block = plain_source(module, highlight(module.lines), 1, len(module.lines))
     block = re.sub(r'(<span class="mn-line") data-n="(\d+)"', r'\1 id="L\2" data-n="\2"', block)
     return f"---\ntitle: {path}\nsearch:\n  exclude: true\n---\n\n# <code>{path}</code>\n\n{block}\n"
@@ -84,11 +78,7 @@ def _link_to_code(match: re.Match[str], uri: str) -> str:
 def find_formulas(argument: str) -> list[Formula]:
     """Find the formulas of a function, ``module.function``, or that which starts so, ``module.function: L_V =``."""
     where, _, start = argument.partition(": ")
-    found = [
-        formula
-        for formula in report().formulas
-        if f"{formula.module}.{formula.qualname}" == where and formula.latex.startswith(start)
-    ]
+    found = [formula for formula in report().formulas if formula.place == where and formula.latex.startswith(start)]
     if not found or (start and len(found) > 1):
         raise ValueError(f"must name one formula, or a function that has some; there are {len(found)} of that name")
     return found
@@ -115,8 +105,8 @@ def excerpt(argument: str, uri: str) -> str:
     tree = ast.parse("\n".join(module.lines))
     node = next(
         node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name == argument.rpartition(".")[2]
+        for name, node in definitions(tree)
+        if name == first.qualname and node.lineno <= first.code_line <= (node.end_lineno or node.lineno)
     )
     skipped = range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1) if ast.get_docstring(node) else range(0)
     numbers = [n for n in range(node.lineno, (node.end_lineno or node.lineno) + 1) if n not in skipped]
@@ -139,12 +129,9 @@ def excerpt(argument: str, uri: str) -> str:
 
 
 def coverage(argument: str, uri: str) -> str:
-    """Say how many formulas there are, and how many of them are held by a test."""
+    """Say how many formulas there are, and how many of them are claimed by a test."""
     total = len(report().formulas)
-    held = total - len(report().uncovered)
-    if held < total:
-        return f"There are {total} formulas, of which {held} are held by a test with an oracle of its own so far."
-    return (
-        f"There are {total} formulas, and each is held by a test with an oracle of its own: change what the line "
-        "computes, and the test fails."
-    )
+    claimed = total - len(report().uncovered)
+    if claimed < total:
+        return f"There are {total} formulas, of which {claimed} are claimed by a test so far."
+    return f"There are {total} formulas, and each is claimed by a test that compares its line with an oracle."

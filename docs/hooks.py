@@ -2,11 +2,12 @@
 
 Whole pages: the annotated source, the tests that its formulas link to, presets, results, API. Within a page a comment
 on a line of its own, such as ``<!-- hyperparameters: ppo -->``, is replaced by what it names. A name that leads nowhere
-fails the build.
+fails the build, and so does a comment that is nearly one of these.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -27,8 +28,10 @@ from docs import formulas, tables  # noqa: E402
 from docs.formulas import ANNOTATED, CODE  # noqa: E402
 
 _DIRECTIVE = re.compile(r"^<!-- (?P<kind>[a-z ]+?)(?:: (?P<argument>.+?))? -->$", re.MULTILINE)
+_COMMENT = re.compile(r"<!--(?P<text>.*?)-->", re.DOTALL)
 _FOR_TESTS = ("run", "not run")
 """Beginnings of the comments that say whether the code below is tried by tests/docs."""
+_WITHOUT_ARGUMENT = ("coverage",)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -79,6 +82,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match[0]
         if kind not in DIRECTIVES:
             raise PluginError(f"{uri}: {match[0]}: there is no {kind!r}, only {', '.join(DIRECTIVES)}")
+        if (argument is None) != (kind in _WITHOUT_ARGUMENT):
+            raise PluginError(f"{uri}: {match[0]}: write {_spelling(kind)}")
         try:
             return DIRECTIVES[kind](argument, uri)
         except (KeyError, ValueError) as error:
@@ -90,7 +95,29 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{markdown}\n{formulas.HOW_TO_READ}"
     if uri.startswith(f"{ANNOTATED}/"):
         return formulas.with_links(markdown, uri)
+    for comment in _COMMENT.finditer(markdown):
+        if (near := _nearly(comment)) is not None:
+            raise PluginError(f"{uri}: {comment[0]}: write {_spelling(near)} on a line of its own, or reword it")
     return _DIRECTIVE.sub(replacement, markdown)
+
+
+def _nearly(comment: re.Match[str]) -> str | None:
+    """Find the directive that a comment was meant to be; None where it is one, or is nothing like one."""
+    directive = _DIRECTIVE.match(comment.string, comment.start())
+    if comment[0].startswith(tuple(f"<!-- {word}" for word in _FOR_TESTS)) or (
+        directive and directive[0] == comment[0]
+    ):
+        return None
+    head = " ".join(comment["text"].lower().partition(":")[0].split())
+    known = [*DIRECTIVES, *_FOR_TESTS]
+    near = [
+        name for words in (head, head.partition(" ")[0]) for name in difflib.get_close_matches(words, known, 1, 0.8)
+    ]
+    return near[0] if near else None
+
+
+def _spelling(kind: str) -> str:
+    return f"<!-- {kind} -->" if kind in (*_WITHOUT_ARGUMENT, *_FOR_TESTS) else f"<!-- {kind}: NAME -->"
 
 
 # Pages and parts of pages

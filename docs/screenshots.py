@@ -7,11 +7,6 @@ from __future__ import annotations
 
 import io
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +15,7 @@ from PIL import Image
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the tests' browser is not installed
 
-from tests.annotate.browser import chromium, look  # noqa: E402
+from tests.annotate.browser import chromium, look, served  # noqa: E402
 
 OUT = Path(__file__).parent / "assets" / "screenshots"
 SCROLL = """
@@ -56,23 +51,6 @@ SHOTS = (
     ),
     Shot("phone", "algorithms/mpo.html", 390, 844, scroll_to="#the-derivation-in-short"),
 )
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder on this machine, as `python -m http.server` does; gives its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def take(site: Path, out: Path = OUT) -> None:

@@ -2,7 +2,7 @@
 
 from minerva.annotate.claims import Claim
 from minerva.annotate.engine import find_node
-from minerva.annotate.pages import SCRIPTS, STYLESHEETS, refuse_places, write_pages, write_single_file
+from minerva.annotate.pages import SCRIPTS, STYLESHEETS, make_pages, refuse_places, write_pages, write_single_file
 from minerva.annotate.report import Report, examine
 from minerva.annotate.source import Formula, Module, Problem, read_source
 
@@ -16,6 +16,7 @@ __all__ = [
     "Report",
     "examine",
     "find_node",
+    "make_pages",
     "read_source",
     "refuse_places",
     "write_pages",

@@ -3,7 +3,8 @@
     @pytest.mark.formula("minerva.objectives.returns", r"R_t = A_t + V(s_t)")
     def test_returns() -> None: ...
 
-A claim repeats the formula, so it stays where lines move, and breaks where the formula changes.
+A claim repeats the formula, so it stays where lines move, and breaks where the formula changes. A formula that stands
+more than once in its module is claimed by the name of the function around it: "minerva.objectives.returns.returns".
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _SPELLING = 'write @pytest.mark.formula("module", r"formula", ...)'
 class Claim:
     """A test's word that it would fail if the formula were not what the code computes."""
 
-    module: str
-    """Dotted name of the formula's module."""
+    place: str
+    """Dotted name of the formula's module, or of the function or class in it."""
     latex: str
     """The formula, its white space collapsed."""
     test: str
@@ -36,11 +37,12 @@ class Claim:
     """Line of the mark."""
 
 
-def read_claims(tests: Path) -> tuple[list[Claim], list[Problem]]:
+def read_claims(tests: Path, base: Path | None = None) -> tuple[list[Claim], list[Problem]]:
     """Read what the tests of a folder claim, without importing them.
 
     Args:
         tests: The folder, or a single file.
+        base: Folder that paths are shown relative to; by default the working directory.
 
     Returns:
         The claims in the order of the files, and the marks that cannot be read.
@@ -58,7 +60,7 @@ def read_claims(tests: Path) -> tuple[list[Claim], list[Problem]]:
     for file in files:
         data = file.read_bytes()
         if b"formula" in data:
-            path = shown_path(file, here.parent)
+            path = shown_path(file, here.parent, base)
             reader.read(parse(decode(data, path), path), path)
     return reader.claims, reader.problems
 
@@ -101,9 +103,9 @@ class _Reader:
             elif not (self._is_test_file and node.name.startswith(begin)):
                 self._refuse(mark, f"{node.name} is not collected as a test")
             else:
-                module, *formulas = texts
+                place, *formulas = texts
                 self.claims += [
-                    Claim(module, collapse(latex), prefix + node.name, self._path, node.lineno, mark.lineno)
+                    Claim(place, collapse(latex), prefix + node.name, self._path, node.lineno, mark.lineno)
                     for latex in formulas
                 ]
 

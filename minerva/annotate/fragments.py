@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from minerva.annotate.claims import Claim
 from minerva.annotate.source import Formula, Module
@@ -159,7 +160,7 @@ class Links:
         titled = f' title="{escape(title)}"' if title else ""
         if self._base is None:
             return f"<span{titled}>{escape_inline(text)}</span>"
-        address = f"{self._base}{path}{f'#L{line}' if line else ''}"
+        address = f"{self._base}{quote(path)}{f'#L{line}' if line else ''}"
         return f'<a href="{escape(address)}"{titled}>{escape_inline(text)}</a>'
 
 

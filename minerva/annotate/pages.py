@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from minerva.annotate.engine import ASSETS, KATEX
@@ -20,7 +19,7 @@ from minerva.annotate.fragments import (
     highlight,
     plain_source,
 )
-from minerva.annotate.report import Report, examine
+from minerva.annotate.report import Report
 from minerva.annotate.source import Module
 
 STYLESHEETS = ("assets/katex/katex.min.css", "assets/annotate.css")
@@ -31,72 +30,102 @@ SCRIPTS = ("assets/katex/katex.min.js", "assets/annotate.js")
 _MADE = "<!-- Made by `minerva annotate`: changes are lost. -->"
 
 
-def write_pages(root: Path, out: Path, tests: Path | None = None, source_url: str | None = None) -> Report:
-    """Write Markdown pages for MkDocs: an index, and for each module its annotated source and its annotations.
+def make_pages(report: Report, source_url: str | None = None) -> dict[str, bytes]:
+    """Make Markdown pages for MkDocs: an index, and for each module its annotated source and its annotations.
+
+    Args:
+        report: The formulas; where it has no tests, the pages do not speak of any.
+        source_url: Where the repository's files can be read, such as https://github.com/me/mine/blob/main/.
+
+    Returns:
+        The pages and what they need, by their path inside the folder of the pages.
+    """
+    links = Links(report.tests, source_url)
+    files = {"index.md": _index_page(report).encode()}
+    for module in report.modules:
+        files[f"source/{module.name}.md"] = _source_page(module, links).encode()
+        files[f"annotations/{module.name}.md"] = _annotations_page(module, links).encode()
+    for path in sorted(path for path in KATEX.rglob("*") if path.is_file()):
+        files[f"assets/katex/{path.relative_to(KATEX).as_posix()}"] = path.read_bytes()
+    for name in ("annotate.css", "annotate.js"):
+        files[f"assets/{name}"] = (ASSETS / name).read_bytes()
+    return files
+
+
+def write_pages(report: Report, out: Path, source_url: str | None = None) -> None:
+    """Write the Markdown pages.
 
     Files that would not change are not touched, and pages of modules that are no longer there are removed.
 
     Args:
-        root: A Python file, or a folder of them.
+        report: The formulas.
         out: Folder for the pages, inside MkDocs' `docs_dir`.
-        tests: Folder of the tests that cover the formulas; without it, the pages do not speak of tests.
-        source_url: Where the repository's files can be read, such as https://github.com/me/mine/blob/main/.
+        source_url: Where the repository's files can be read.
 
     Raises:
-        ValueError: There is no formula, a file cannot be read, or `out` is a file.
+        ValueError: `out` is a file, or holds a page that was not made here where one is to be.
     """
-    refuse_places(out, None)
-    report = examine(root, tests)
-    links = Links(report.tests, source_url)
-    files: dict[Path, bytes] = {out / "index.md": _index_page(report).encode()}
-    for module in report.modules:
-        files[out / "source" / f"{module.name}.md"] = _source_page(module, links).encode()
-        files[out / "annotations" / f"{module.name}.md"] = _annotations_page(module, links).encode()
-    pages = tuple(files)
-    for path in sorted(path for path in KATEX.rglob("*") if path.is_file()):
-        files[out / "assets" / "katex" / path.relative_to(KATEX)] = path.read_bytes()
-    for name in ("annotate.css", "annotate.js"):
-        files[out / "assets" / name] = (ASSETS / name).read_bytes()
+    refuse_places(report, out, None)
+    files = {out / name: data for name, data in make_pages(report, source_url).items()}
     for path, data in files.items():
         _write(path, data)
     for path in [*out.glob("source/*.md"), *out.glob("annotations/*.md")]:
-        if path not in files and _MADE in path.read_text(encoding="utf-8", errors="replace"):
+        if path not in files and _is_made(path):
             path.unlink()
-    return dataclasses.replace(report, pages=pages)
 
 
-def write_single_file(root: Path, out: Path, tests: Path | None = None, source_url: str | None = None) -> Report:
+def write_single_file(report: Report, out: Path, source_url: str | None = None) -> None:
     """Write one HTML file with the index and both views of each module, which opens offline.
 
     Args:
-        root: A Python file, or a folder of them.
+        report: The formulas; where it has no tests, the page does not speak of any.
         out: The file.
-        tests: Folder of the tests that cover the formulas; without it, the page does not speak of tests.
-        source_url: Where the repository's files can be read, such as https://github.com/me/mine/blob/main/.
+        source_url: Where the repository's files can be read.
 
     Raises:
-        ValueError: There is no formula, a file cannot be read, or `out` is a folder.
+        ValueError: `out` is a folder, is not called .html, or is a file that was not made here.
     """
-    refuse_places(None, out)
-    report = examine(root, tests)
-    _write(out, _single_file(report, Links(report.tests, source_url), root.resolve().stem).encode())
-    return dataclasses.replace(report, pages=(out,))
+    refuse_places(report, None, out)
+    _write(out, _single_file(report, Links(report.tests, source_url)).encode())
 
 
-def refuse_places(folder: Path | None, file: Path | None) -> None:
+def refuse_places(report: Report, folder: Path | None, file: Path | None) -> None:
     """Refuse to write where something else is, before anything is written.
 
     Args:
+        report: What is to be written.
         folder: Where pages are to go.
         file: Where a single file is to go.
 
     Raises:
-        ValueError: The folder is a file, or the file a folder.
+        ValueError: The folder is a file, the file is a folder or not called .html, or what was written by someone else
+            is in the way.
     """
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise ValueError(f"out: must be a folder, got the file {folder}; name another.")
-    if file is not None and file.is_dir():
-        raise ValueError(f"single-file: must be a file, got the folder {file}; name a file in it, such as maths.html.")
+    if folder is not None:
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"out: must be a folder, got the file {folder}; name another.")
+        views = [f"{view}/{module.name}.md" for view in ("source", "annotations") for module in report.modules]
+        _refuse_foreign("out", [folder / name for name in ("index.md", *views)])
+    if file is not None:
+        if file.is_dir():
+            raise ValueError(
+                f"single-file: must be a file, got the folder {file}; name a file in it, such as maths.html."
+            )
+        if file.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"single-file: must end in .html, got {file}; name it {file.with_suffix('.html').name}.")
+        _refuse_foreign("single-file", [file])
+
+
+def _refuse_foreign(option: str, paths: Sequence[Path]) -> None:
+    for path in paths:
+        if path.exists() and not _is_made(path):
+            raise ValueError(
+                f"{option}: {path} is there and was not made by `minerva annotate`; name another place or move it."
+            )
+
+
+def _is_made(path: Path) -> bool:
+    return path.is_file() and _MADE in path.read_text(encoding="utf-8", errors="replace")
 
 
 # Markdown
@@ -148,7 +177,7 @@ def _address(name: str) -> str:
 # One file
 
 
-def _single_file(report: Report, links: Links, title: str) -> str:
+def _single_file(report: Report, links: Links) -> str:
     style = "\n".join(
         [_katex_style(), *((ASSETS / name).read_text(encoding="utf-8") for name in ("annotate.css", "standalone.css"))]
     )
@@ -162,19 +191,20 @@ def _single_file(report: Report, links: Links, title: str) -> str:
     policy = f"default-src 'none'; script-src '{_digest(script)}'; style-src 'unsafe-inline'; font-src data:"
     return f"""\
 <!DOCTYPE html>
+{_MADE}
 <html lang="en" class="mn-standalone">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{escape(title)}: math-annotated source</title>
+<title>{escape(report.title)}: math-annotated source</title>
 <style>
 {style}
 </style>
 </head>
 <body>
-<header class="mn-header"><a href="#index">{escape(title)}</a><span>Math-annotated source</span></header>
+<header class="mn-header"><a href="#index">{escape(report.title)}</a><span>Math-annotated source</span></header>
 <main>
 {_index_view(report)}
 {"".join(_module_views(report, links))}</main>

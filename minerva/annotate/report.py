@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from minerva.annotate.claims import Claim, read_claims
@@ -15,6 +17,8 @@ from minerva.annotate.source import Formula, Module, Problem, Source, collapse, 
 class Report:
     """The formulas under a path, and what is wrong with them."""
 
+    title: str
+    """Name of the path, such as minerva."""
     modules: tuple[Module, ...]
     """Modules with formulas, by name."""
     parsed: int | None
@@ -23,8 +27,6 @@ class Report:
     """Tests by the anchor of the formula that they cover; None where no tests were read."""
     problems: tuple[Problem, ...]
     """Formulas that do not parse, markers that are none, claims of formulas that are not there."""
-    pages: tuple[Path, ...] = field(default=())
-    """Files that were written."""
 
     @property
     def formulas(self) -> tuple[Formula, ...]:
@@ -36,8 +38,14 @@ class Report:
         """Formulas that no test claims; none where no tests were read."""
         if self.tests is None:
             return ()
+        repeated = _repeated(self.formulas)
         return tuple(
-            Problem(formula.path, formula.line, f"no test covers {formula.latex}")
+            Problem(
+                formula.path,
+                formula.line,
+                f"no test covers {formula.latex}"
+                + f'; as it stands more than once, claim it of "{formula.place}".' * (_key(formula) in repeated),
+            )
             for formula in self.formulas
             if not self.tests.get(formula.anchor)
         )
@@ -52,17 +60,18 @@ class Report:
         return f"{_count(modules, 'module')}, {_count(formulas, 'formula')}: {', '.join(said)}"
 
 
-def examine(root: Path, tests: Path | None = None) -> Report:
+def examine(root: Path, tests: Path | None = None, base: Path | None = None) -> Report:
     """Read the formulas under a path, parse them with KaTeX where Node is there, and find the tests that cover them.
 
     Args:
         root: A Python file, or a folder of them.
         tests: Folder of the tests; without it, coverage is not looked at.
+        base: Folder that paths are shown relative to; by default the working directory.
 
     Raises:
         ValueError: There is no formula, or a file cannot be read.
     """
-    source = read_source(root)
+    source = read_source(root, base)
     problems = [problem for module in source.modules for problem in module.problems]
     formulas = [formula for module in source.modules for formula in module.formulas]
     if not formulas and not problems:
@@ -78,39 +87,53 @@ def examine(root: Path, tests: Path | None = None) -> Report:
         ]
     covered: dict[str, tuple[Claim, ...]] | None = None
     if tests is not None:
-        claims, unreadable = read_claims(tests)
+        claims, unreadable = read_claims(tests, base)
         covered, hollow = _match(source, formulas, claims)
         problems += unreadable + hollow
     modules = tuple(module for module in source.modules if module.formulas)
-    return Report(modules, parsed, covered, tuple(problems))
+    return Report(root.resolve().stem, modules, parsed, covered, tuple(problems))
 
 
 def _match(
     source: Source, formulas: list[Formula], claims: list[Claim]
 ) -> tuple[dict[str, tuple[Claim, ...]], list[Problem]]:
-    anchors: dict[tuple[str, str], list[str]] = {}
-    for formula in formulas:
-        anchors.setdefault((formula.module, collapse(formula.latex)), []).append(formula.anchor)
+    repeated = _repeated(formulas)
     covered: dict[str, tuple[Claim, ...]] = {}
     hollow: list[Problem] = []
     for claim in claims:
-        found = anchors.get((claim.module, claim.latex), [])
-        for anchor in found:
-            covered[anchor] = (*covered.get(anchor, ()), claim)
-        if not found and source.reaches(claim.module):
-            text = f"{claim.test} claims a formula that is not there: {claim.latex}; {_nearest(claim, formulas)}"
-            hollow.append(Problem(claim.path, claim.claimed_at, text))
+        same = [formula for formula in formulas if collapse(formula.latex) == claim.latex]
+        within = [formula for formula in same if formula.module == claim.place]
+        # By its module alone, a formula that stands there twice would be covered where no test looks.
+        found = [formula for formula in same if formula.place == claim.place]
+        found += [formula for formula in within if formula not in found and _key(formula) not in repeated]
+        for formula in found:
+            covered[formula.anchor] = (*covered.get(formula.anchor, ()), claim)
+        if not found and source.reaches(claim.place):
+            if within:
+                names = " or ".join(dict.fromkeys(f'"{formula.place}"' for formula in within))
+                text = f"claims a formula that stands more than once: {claim.latex}; claim it of {names}."
+            else:
+                text = f"claims a formula that is not there: {claim.latex}; {_nearest(claim, formulas)}"
+            hollow.append(Problem(claim.path, claim.claimed_at, f"{claim.test} {text}"))
     return covered, hollow
 
 
+def _key(formula: Formula) -> tuple[str, str]:
+    return formula.module, collapse(formula.latex)
+
+
+def _repeated(formulas: Sequence[Formula]) -> set[tuple[str, str]]:
+    return {key for key, times in Counter(map(_key, formulas)).items() if times > 1}
+
+
 def _nearest(claim: Claim, formulas: list[Formula]) -> str:
-    modules = sorted({formula.module for formula in formulas})
-    if claim.module not in modules:
-        near = difflib.get_close_matches(claim.module, modules, n=1, cutoff=0)
-        return f"no module {claim.module} has formulas, the nearest is {near[0]}." if near else "there is none at all."
-    texts = [collapse(formula.latex) for formula in formulas if formula.module == claim.module]
+    texts = [collapse(formula.latex) for formula in formulas if claim.place in (formula.module, formula.place)]
+    if not texts:
+        places = sorted({place for formula in formulas for place in (formula.module, formula.place)})
+        near = difflib.get_close_matches(claim.place, places, n=1, cutoff=0)
+        return f"{claim.place} has no formulas, the nearest that has is {near[0]}." if near else "there is none at all."
     (near_text,) = difflib.get_close_matches(claim.latex, texts, n=1, cutoff=0)
-    return f"the nearest in {claim.module} is: {near_text}"
+    return f"the nearest in {claim.place} is: {near_text}"
 
 
 def _count(number: int, noun: str) -> str:

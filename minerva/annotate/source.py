@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 _MARKER = re.compile(r"# LaTeX(?P<brackets>\[(?P<citation>[^\]]*)\])?:(?P<latex>.*)")
-_NEAR_MARKER = re.compile(r"#+\s*latex\s*(\[.*?\]\s*)?:", re.IGNORECASE)
+_NEAR_MARKER = re.compile(r"#+\s*latex\s*[\[:]", re.IGNORECASE)
 _SPELLING = "write `# LaTeX: FORMULA` or `# LaTeX[PAPER, EQUATION]: FORMULA`"
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _TAB = 8  # columns, as Python itself counts them
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Problem(NamedTuple):
@@ -66,6 +69,11 @@ class Formula:
     """Whether the marker stands at the end of a line of code."""
 
     @property
+    def place(self) -> str:
+        """Dotted name of the function or class around it, or of its module: what a test may claim it by."""
+        return f"{self.module}.{self.qualname}" if self.qualname else self.module
+
+    @property
     def citation(self) -> str | None:
         """Paper and equation as they are shown."""
         return ", ".join(part for part in (self.paper, self.equation) if part) or None
@@ -94,21 +102,22 @@ class Source(NamedTuple):
     """Those that have markers, by name."""
     scope: str
     """Dotted name of the path; empty where it is not part of anything larger."""
-    is_file: bool
-    """Whether the path is a single file."""
+    is_init: bool
+    """Whether the path is a package's __init__.py, without the modules of the package."""
 
-    def reaches(self, module: str) -> bool:
-        """Tell whether a module of this name would have been read."""
-        return not self.scope or module == self.scope or (not self.is_file and module.startswith(f"{self.scope}."))
+    def reaches(self, name: str) -> bool:
+        """Tell whether what is called so, a module or something in one, would have been read."""
+        return not self.scope or name == self.scope or (not self.is_init and name.startswith(f"{self.scope}."))
 
 
-def read_source(root: Path) -> Source:
+def read_source(root: Path, base: Path | None = None) -> Source:
     """Read the formulas of a file, a package, or a folder of packages and scripts.
 
     Files without the word LaTeX are not looked into.
 
     Args:
         root: The file or the folder.
+        base: Folder that paths are shown relative to; by default the working directory.
 
     Raises:
         ValueError: There is no Python source, or a file with markers is not valid Python.
@@ -125,7 +134,7 @@ def read_source(root: Path) -> Source:
         data = file.read_bytes()
         name = _dotted(file, top)
         if b"latex" in data.lower():
-            module = read_module(data, name, shown_path(file, top))
+            module = read_module(data, name, shown_path(file, top, base))
             if name in modules:
                 raise ValueError(
                     f"path: {modules[name].path} and {module.path} are both the module {name}; annotate them apart."
@@ -133,7 +142,8 @@ def read_source(root: Path) -> Source:
             if module.formulas or module.problems:
                 modules[name] = module
     whole = not is_file and top in (here, here.parent)
-    return Source(tuple(modules[name] for name in sorted(modules)), "" if whole else _dotted(here, top), is_file)
+    scope = "" if whole else _dotted(here, top)
+    return Source(tuple(modules[name] for name in sorted(modules)), scope, here.name == "__init__.py")
 
 
 def read_module(data: bytes, name: str, path: str) -> Module:
@@ -157,14 +167,17 @@ def read_module(data: bytes, name: str, path: str) -> Module:
     scopes = _Scopes(tree)
     seen: Counter[str] = Counter()
     tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    next_code = _lines_of_next_code(tokens)
+    next_code = _next_code(tokens)
+    depth = 0
     for k, token in enumerate(tokens):
+        if token.type == tokenize.OP:
+            depth += (token.string in _OPENING) - (token.string in _CLOSING)
         if token.type != tokenize.COMMENT:
             continue
         row, column = token.start
         match = _MARKER.fullmatch(token.string)
         trailing = bool(lines[row - 1][:column].strip())
-        code_line = row if trailing else next_code[k]
+        following = token if trailing else next_code[k]
         if match is None:
             if _NEAR_MARKER.match(token.string):
                 problems.append(Problem(path, row, f"marker {token.string[:40]!r} is misspelt; {_SPELLING}."))
@@ -172,9 +185,11 @@ def read_module(data: bytes, name: str, path: str) -> Module:
             problems.append(Problem(path, row, f"marker without a formula; {_SPELLING}."))
         elif match["brackets"] and not match["citation"].partition(",")[0].strip():
             problems.append(Problem(path, row, f"marker that cites no paper; {_SPELLING}."))
-        elif code_line is None:
-            problems.append(Problem(path, row, "marker without code: no line of code follows; move it or remove it."))
+        elif following is None or (not trailing and _ends_block(lines, token, following, in_brackets=depth > 0)):
+            why = "no line of code follows" if following is None else f"line {following.start[0]} is outside its block"
+            problems.append(Problem(path, row, f"marker without code: {why}; move it or remove it."))
         else:
+            code_line = following.start[0]
             paper, _, equation = (match["citation"] or "").partition(",")
             latex, qualname = match["latex"].strip(), scopes.around(code_line)
             anchor = _anchor(name, qualname, latex)
@@ -217,8 +232,9 @@ def decode(data: bytes, path: str) -> str:
             f"{path}:{line}: byte 0x{data[error.start]:02x} is not {error.encoding}; declare the file's encoding in "
             "its first line, as in `# -*- coding: latin-1 -*-`, or save it as UTF-8."
         ) from error
-    except SyntaxError as error:
-        raise ValueError(f"{path}:1: {error.msg}; save the file as UTF-8, or declare its encoding.") from error
+    except (SyntaxError, LookupError, UnicodeError) as error:  # some codecs are not for text, or fail in their own way
+        said = getattr(error, "msg", None) or error
+        raise ValueError(f"{path}:1: {said}; save the file as UTF-8, or declare its encoding.") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -248,57 +264,77 @@ def collapse(latex: str) -> str:
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """Find the Python files of a folder, in order; hidden folders and virtual environments are passed over."""
+    """Find the Python files of a folder, in order; hidden folders and virtual environments are passed over.
+
+    So are links that lead nowhere.
+    """
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(
             name
             for name in folders
             if not name.startswith(".") and name != "__pycache__" and not Path(parent, name, "pyvenv.cfg").exists()
         )
-        yield from (Path(parent, name) for name in sorted(names) if name.endswith(".py"))
+        paths = [Path(parent, name) for name in sorted(names) if name.endswith(".py")]
+        yield from (path for path in paths if path.is_file())
 
 
-def shown_path(file: Path, top: Path) -> str:
-    """Write a path as seen from the working directory, or else from another folder; never an absolute one."""
-    for base in (Path.cwd().resolve(), top):
-        if file.is_relative_to(base):
-            return file.relative_to(base).as_posix()
+def shown_path(file: Path, top: Path, base: Path | None = None) -> str:
+    """Write a path as seen from a base, by default the working directory, or else from `top`; never an absolute one."""
+    for folder in ((base or Path.cwd()).resolve(), top):
+        if file.is_relative_to(folder):
+            return file.relative_to(folder).as_posix()
     return file.name
+
+
+def definitions(tree: ast.Module) -> Iterator[tuple[str, Definition]]:
+    """Find the functions and classes of a module with their qualified names; inner ones come after their outer ones."""
+    # No recursion: the source of others may be nested deeper than Python's own stack.
+    waiting: list[tuple[ast.AST, str]] = [(tree, "")]
+    while waiting:
+        node, name = waiting.pop()
+        if isinstance(node, Definition):
+            name = f"{name}.{node.name}" if name else node.name
+            yield name, node
+        waiting += [(child, name) for child in ast.iter_child_nodes(node)]
 
 
 class _Scopes:
     """Which function or class a line lies in."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self._spans: list[tuple[int, int, str]] = []
-        # No recursion: the source of others may be nested deeper than Python's own stack.
-        waiting: list[tuple[ast.AST, str]] = [(tree, "")]
-        while waiting:
-            node, name = waiting.pop()
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                name = f"{name}.{node.name}" if name else node.name
-                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-                self._spans.append((first, node.end_lineno or node.lineno, name))
-            waiting += [(child, name) for child in ast.iter_child_nodes(node)]
+        self._spans = [
+            (min(part.lineno for part in (node, *node.decorator_list)), node.end_lineno or node.lineno, name)
+            for name, node in definitions(tree)
+        ]
 
     def around(self, line: int) -> str:
-        # Inner ones come after those that they lie in.
         return next((name for first, last, name in reversed(self._spans) if first <= line <= last), "")
 
 
-def _lines_of_next_code(tokens: Sequence[tokenize.TokenInfo]) -> list[int | None]:
-    lines: list[int | None] = []
-    following: int | None = None
+def _next_code(tokens: Sequence[tokenize.TokenInfo]) -> list[tokenize.TokenInfo | None]:
+    found: list[tokenize.TokenInfo | None] = []
+    following: tokenize.TokenInfo | None = None
     for token in reversed(tokens):
         if token.type not in _NO_CODE:
-            following = token.start[0]
-        lines.append(following)
-    return lines[::-1]
+            following = token
+        found.append(following)
+    return found[::-1]
 
 
-def _indentation(line: str) -> int:
+def _ends_block(
+    lines: Sequence[str], marker: tokenize.TokenInfo, following: tokenize.TokenInfo, in_brackets: bool
+) -> bool:
+    """Tell whether a marker is the last thing in its block or its brackets: what follows is not what it is about."""
+    if in_brackets:  # where indentation means nothing
+        return following.string in _CLOSING
+    before, after = lines[marker.start[0] - 1], lines[following.start[0] - 1]
+    # A tab may be any number of columns: like Python itself, trust only what holds for wide and for narrow ones.
+    return all(_indentation(after, tab) < _indentation(before, tab) for tab in (_TAB, 1))
+
+
+def _indentation(line: str, tab: int = _TAB) -> int:
     blank = line[: len(line) - len(line.lstrip())]
-    return len(blank.rpartition("\f")[2].expandtabs(_TAB))
+    return len(blank.rpartition("\f")[2].expandtabs(tab))
 
 
 def _anchor(module: str, qualname: str, latex: str) -> str:

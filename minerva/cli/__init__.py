@@ -266,18 +266,16 @@ def _annotate(options: AnnotateOptions) -> int:
         raise UsageError("annotate: say what to make: --out DIR, --single-file FILE or --check.")
     if options.check and annotate.find_node() is None:
         raise UsageError("--check: needs Node, which runs KaTeX, and there is none here; install nodejs.")
-    annotate.refuse_places(options.out, options.single_file)
-    common = (options.tests, options.source_url)
+    report = annotate.examine(options.path, options.tests)
+    annotate.refuse_places(report, options.out, options.single_file)
     if options.out is not None:
-        report = annotate.write_pages(options.path, options.out, *common)
+        annotate.write_pages(report, options.out, options.source_url)
         print(f"Pages      {options.out}")
         print(f"           extra_css in mkdocs.yml: {', '.join(annotate.STYLESHEETS)} (of that folder)")
         print(f"           extra_javascript: {', '.join(annotate.SCRIPTS)}")
     if options.single_file is not None:
-        report = annotate.write_single_file(options.path, options.single_file, *common)
+        annotate.write_single_file(report, options.single_file, options.source_url)
         print(f"Page       {options.single_file}")
-    if options.out is None and options.single_file is None:
-        report = annotate.examine(options.path, options.tests)
     wrong = [*report.problems, *(report.uncovered if options.check else ())]
     for problem in wrong:
         print(problem, file=sys.stderr)

@@ -94,7 +94,8 @@ class AnnotateOptions:
     """Show the formulas in comments beside the code that computes them, and check them.
 
     A formula is a comment `# LaTeX: FORMULA` or `# LaTeX[PAPER, EQUATION]: FORMULA`, above its line of code or at the
-    end of it. A test claims one with @pytest.mark.formula("module", r"FORMULA"). The source is never imported.
+    end of it. A test claims one with @pytest.mark.formula("module", r"FORMULA"), and one that stands more than once in
+    its module with "module.function". The source is never imported.
     """
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]

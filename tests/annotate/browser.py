@@ -1,9 +1,14 @@
-"""A real browser without a network."""
+"""A real browser without a network, and pages for it."""
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+import pytest
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
@@ -25,12 +30,36 @@ def chromium() -> Iterator[Chrome]:
     ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = Chrome(options, Service(need("chromedriver", "chromium-driver")))
+    driver = Chrome(options, Service(need("chromedriver")))
     try:
         look(driver)
         yield driver
     finally:
         driver.quit()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    """The browser as a fixture, for a conftest.py to import."""
+    with chromium() as driver:
+        yield driver
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder on this machine, as `python -m http.server` does; gives its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def look(driver: Chrome, width: int = 1280, height: int = 900, dark: bool = False) -> None:

@@ -38,7 +38,7 @@ def test_claims_on_functions_and_classes(tmp_path: Path) -> None:
         """,
     )
     assert problems == []
-    found = [(c.module, c.latex, c.test, c.path, c.line, c.claimed_at) for c in claims]
+    found = [(c.place, c.latex, c.test, c.path, c.line, c.claimed_at) for c in claims]
     assert found == [
         ("m.a", r"x = \frac{1}{2}", "test_one", "tests/test_a.py", 10, 4),
         ("m.a", "y = 2", "test_one", "tests/test_a.py", 10, 4),
@@ -93,6 +93,14 @@ def test_marks_that_hold_nothing_are_told(tmp_path: Path, source: str, name: str
     (problem,) = problems
     assert problem.path == f"tests/{name}" and problem.line == line
     assert "not collected as a test" in problem.text or "does not decorate a test" in problem.text
+
+
+def test_paths_are_shown_from_the_folder_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(tmp_path, '@pytest.mark.formula("m", "x")\ndef test_one(): ...\n')
+    monkeypatch.chdir(tmp_path.parent)
+    for base, path in ((None, f"{tmp_path.name}/tests/test_a.py"), (tmp_path, "tests/test_a.py")):
+        ((claim,), _) = read_claims(tmp_path / "tests", base)
+        assert claim.path == path
 
 
 def test_other_marks_are_left_alone(tmp_path: Path) -> None:

@@ -120,6 +120,11 @@ def test_a_formula_shows_its_paper_its_address_and_its_tests() -> None:
     assert "test" not in annotated_source(found, NO_LINKS)
 
 
+def test_links_lead_to_files_of_any_name() -> None:
+    link = Links(None, "https://example.org").file("sp ace/a#1?é.py", "it", 3)
+    assert link == '<a href="https://example.org/sp%20ace/a%231%3F%C3%A9.py#L3">it</a>'
+
+
 def test_ten_thousand_lines_take_a_reasonable_time(tmp_path: Path) -> None:
     part = 'def f{n}(x):\n    """Doc."""\n    # LaTeX: x_{{{n}}}\n    y = [x, "a", {n}]\n    return y  # why\n'
     source = "".join(part.format(n=n) for n in range(2000))

@@ -1,14 +1,13 @@
 """The single file in a real browser, from the disk and with no network."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
 
-from minerva.annotate import write_single_file
-from tests.annotate.browser import chromium, complaints, look, requests
+from minerva.annotate import examine, write_single_file
+from tests.annotate.browser import complaints, look, requests
 from tests.annotate.samples import HOSTILE, HOSTILE_FORMULAS, without_markers
 
 REPOSITORY = Path(__file__).parents[2]
@@ -34,15 +33,9 @@ return Array.from(block.querySelectorAll(".mn-line, .mn-formula"), (node) => {
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Chrome]:
-    with chromium() as driver:
-        yield driver
-
-
-@pytest.fixture(scope="module")
 def mpo(tmp_path_factory: pytest.TempPathFactory) -> str:
     page = tmp_path_factory.mktemp("page") / "mpo.html"
-    write_single_file(MPO, page, REPOSITORY / "tests")
+    write_single_file(examine(MPO, REPOSITORY / "tests"), page)
     return page.as_uri()
 
 
@@ -155,6 +148,9 @@ def test_views_and_permalinks(browser: Chrome, mpo: str) -> None:
         assert shown() == [f"{view}:minerva.objectives.mpo"]
         top = browser.execute_script("return document.querySelector(':target').getBoundingClientRect().top")
         assert 0 <= top < 900
+    for end in ("#%zz", "#nowhere"):
+        open_page(browser, mpo + end)
+        assert shown() == ["source:minerva.objectives.mpo"] and complaints(browser) == []
     browser.execute_script("document.querySelector('.mn-header a').click()")
     open_page(browser, browser.current_url)
     assert shown() == ["index"]
@@ -175,7 +171,7 @@ def test_it_is_dark_where_the_reader_wants_it_dark(browser: Chrome, mpo: str) ->
 
 def test_hostile_source_does_nothing_but_be_read(browser: Chrome, tmp_path: Path) -> None:
     (tmp_path / "hostile.py").write_text(HOSTILE)
-    write_single_file(tmp_path / "hostile.py", tmp_path / "page.html")
+    write_single_file(examine(tmp_path / "hostile.py"), tmp_path / "page.html")
     open_page(browser, (tmp_path / "page.html").as_uri())
     assert browser.execute_script(
         "return window.pwned === undefined && !document.querySelector('img, i, b, main script')"

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from minerva.annotate import SCRIPTS, STYLESHEETS, write_pages, write_single_file
+from minerva.annotate import SCRIPTS, STYLESHEETS, examine, make_pages, write_pages, write_single_file
+from minerva.cli import main
+from tests.annotate.programs import need
 from tests.annotate.samples import HOSTILE, HOSTILE_FORMULAS, Page, without_markers
 
 REPOSITORY = Path(__file__).parents[2]
@@ -32,10 +34,12 @@ def package(tmp_path: Path) -> Path:
 
 def test_pages_for_mkdocs(package: Path) -> None:
     out = package / "docs" / "annotated"
-    report = write_pages(package / "pkg", out, package / "tests", "https://example.org/main/")
-    pages = ["index.md", *(f"{view}/{name}.md" for name in ("pkg.a", "pkg.sub") for view in ("source", "annotations"))]
-    assert [path.relative_to(out).as_posix() for path in report.pages] == pages
-    assert all(path.is_file() for path in report.pages)
+    report = examine(package / "pkg", package / "tests")
+    write_pages(report, out, "https://example.org/main/")
+    pages = ["index.md", *(f"{view}/{name}.md" for view in ("annotations", "source") for name in ("pkg.a", "pkg.sub"))]
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.md")) == sorted(pages)
+    written = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert written == make_pages(report, "https://example.org/main/")
 
     index = (out / "index.md").read_text()
     assert "2 modules, 3 formulas: " in index and "1 covered by a test" in index
@@ -64,7 +68,7 @@ def test_pages_for_mkdocs(package: Path) -> None:
 
 def test_pages_bring_what_they_need(package: Path) -> None:
     out = package / "docs"
-    write_pages(package / "pkg", out)
+    write_pages(examine(package / "pkg"), out)
     assert all((out / name).is_file() for name in (*STYLESHEETS, *SCRIPTS))
     fonts = set(re.findall(r"url\(([^)]*)\)", (out / STYLESHEETS[0]).read_text()))
     assert fonts and all((out / "assets" / "katex" / font).is_file() for font in fonts)
@@ -74,15 +78,15 @@ def test_pages_bring_what_they_need(package: Path) -> None:
 
 def test_only_what_changed_is_written_and_what_is_gone_is_removed(package: Path) -> None:
     out = package / "docs"
-    write_pages(package / "pkg", out)
+    write_pages(examine(package / "pkg"), out)
     own = out / "source" / "own.md"
     own.write_text("Written by hand.\n")
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
-    write_pages(package / "pkg", out)
+    write_pages(examine(package / "pkg"), out)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == before
     (package / "pkg" / "a.py").write_text("x = 1\n")
     (package / "pkg" / "sub" / "__init__.py").write_text("# LaTeX: u\nv = 2\n")
-    write_pages(package / "pkg", out)
+    write_pages(examine(package / "pkg"), out)
     after = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
     gone = {out / "source" / "pkg.a.md", out / "annotations" / "pkg.a.md"}
     assert set(before) - set(after) == gone
@@ -94,20 +98,82 @@ def test_strange_file_names(tmp_path: Path) -> None:
     name = "a_b_ `c` <i>&(1)"
     (tmp_path / f"{name}.py").write_text("# LaTeX: x\ny = 1\n")
     out = tmp_path / "docs"
-    write_pages(tmp_path, out)
+    write_pages(examine(tmp_path), out)
     assert (out / "source" / f"{name}.md").is_file()
     assert json.loads((out / "source" / f"{name}.md").read_text().split("title: ")[1].split("\n")[0]) == name
     assert "(source/a_b_%20%60c%60%20%3Ci%3E%26%281%29.md)" in (out / "index.md").read_text()
-    write_single_file(tmp_path, tmp_path / "page.html")
+    write_single_file(examine(tmp_path), tmp_path / "page.html")
     assert "i" not in Page((tmp_path / "page.html").read_text()).tags
 
 
 def test_places_that_cannot_be_written_to(package: Path) -> None:
     (package / "file").touch()
     with pytest.raises(ValueError, match=r"out: must be a folder, got the file .*file"):
-        write_pages(package / "pkg", package / "file")
+        write_pages(examine(package / "pkg"), package / "file")
     with pytest.raises(ValueError, match=r"single-file: must be a file, got the folder .*; name a file in it"):
-        write_single_file(package / "pkg", package)
+        write_single_file(examine(package / "pkg"), package)
+
+
+def tree(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("page", ["index.md", "source/pkg.sub.md", "annotations/pkg.a.md"])
+def test_a_page_written_by_hand_is_not_overwritten(
+    package: Path, page: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(package)
+    words = ["annotate", "pkg", "--single-file", "maths.html", "--out", "docs"]
+    assert main(words) == 0
+    capsys.readouterr()
+    (package / "docs" / page).write_text("# My own\n")
+    (package / "pkg" / "a.py").write_text("# LaTeX: changed\ny = 1\n")
+    before = tree(package)
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err == (
+        f"minerva: out: docs/{page} is there and was not made by `minerva annotate`; name another place or move it.\n"
+    )
+    assert tree(package) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("pkg/__init__.py", "single-file: must end in .html, got pkg/__init__.py; name it __init__.html."),
+        ("new.txt", "single-file: must end in .html, got new.txt; name it new.html."),
+        ("own.html", "single-file: own.html is there and was not made by `minerva annotate`"),
+    ],
+)
+def test_a_file_that_is_something_else_is_not_overwritten(
+    package: Path, file: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(package)
+    (package / "own.html").write_text("<p>Mine</p>\n")
+    before = tree(package)
+    assert main(["annotate", "pkg", "--out", "docs", "--single-file", file]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith(f"minerva: {message}") and captured.err.count("\n") == 1
+    assert tree(package) == before
+
+
+def test_a_file_that_was_made_here_is_made_again(package: Path) -> None:
+    for name in ("maths.html", "MATHS.HTM"):
+        out = package / name
+        write_single_file(examine(package / "pkg" / "a.py"), out)
+        write_single_file(examine(package / "pkg"), out)
+        assert "source:pkg.sub" in out.read_text()
+
+
+def test_everything_is_read_once_however_much_is_made_of_it(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, log = need("node", "nodejs"), package / "log"
+    (package / "bin").mkdir()
+    (package / "bin" / "node").write_text(f'#!/bin/sh\necho started >> "{log}"\nexec "{node}" "$@"\n')
+    (package / "bin" / "node").chmod(0o755)
+    monkeypatch.setenv("PATH", str(package / "bin"), prepend=":")
+    words = ["--out", str(package / "docs"), "--single-file", str(package / "maths.html"), "--check"]
+    assert main(["annotate", str(package / "pkg"), *words]) == 0
+    assert log.read_text() == "started\n"
 
 
 # One file
@@ -115,8 +181,7 @@ def test_places_that_cannot_be_written_to(package: Path) -> None:
 
 def test_one_file_holds_everything(package: Path) -> None:
     out = package / "site" / "maths.html"
-    report = write_single_file(package / "pkg", out, package / "tests")
-    assert report.pages == (out,)
+    write_single_file(examine(package / "pkg", package / "tests"), out)
     html = out.read_text()
     page = Page(re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL))
     assert page.ids.count("index") == 1 and len(page.ids) == len(set(page.ids))
@@ -133,7 +198,7 @@ def test_one_file_holds_everything(package: Path) -> None:
 
 def test_hostile_source_in_one_file(tmp_path: Path) -> None:
     (tmp_path / "hostile.py").write_text(HOSTILE)
-    write_single_file(tmp_path / "hostile.py", tmp_path / "page.html")
+    write_single_file(examine(tmp_path / "hostile.py"), tmp_path / "page.html")
     html = (tmp_path / "page.html").read_text()
     assert html.count("<script") == 1
     page = Page(re.sub(r"<script>.*</script>", "", html, flags=re.DOTALL))
@@ -162,7 +227,8 @@ def test_a_package_of_others(tmp_path: Path) -> None:
                 with_markers += [f"{line[: len(line) - len(line.lstrip())]}# LaTeX: r_{{{len(with_markers)}}}", ""]
             with_markers.append(line)
         path.write_text("\n".join(with_markers))
-    report = write_pages(tmp_path / "rlax", tmp_path / "docs")
+    report = examine(tmp_path / "rlax")
+    write_pages(report, tmp_path / "docs")
     assert [module.name for module in report.modules] == [f"rlax._src.{name}" for name in sorted(marked)]
     assert report.problems == ()
     for name, returns in marked.items():
@@ -182,7 +248,8 @@ def test_a_package_of_others(tmp_path: Path) -> None:
 
 
 def test_every_page_of_minerva_is_its_source(tmp_path: Path) -> None:
-    report = write_pages(REPOSITORY / "minerva", tmp_path)
+    report = examine(REPOSITORY / "minerva")
+    write_pages(report, tmp_path)
     assert len(report.modules) > 15
     for module in report.modules:
         source = (REPOSITORY / f"{module.name.replace('.', '/')}.py").read_text()

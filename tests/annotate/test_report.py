@@ -65,18 +65,57 @@ def test_a_claim_of_a_formula_that_changed_is_told_with_the_nearest(tmp_path: Pa
 
 def test_a_claim_of_a_module_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
     report = make(tmp_path, SOURCE, claim("pkg.aa", "x - y"))
-    assert "no module pkg.aa has formulas, the nearest is pkg.a." in report.problems[0].text
+    assert report.problems[0].text.endswith("; pkg.aa has no formulas, the nearest that has is pkg.a.")
 
 
 def test_claims_of_what_was_not_asked_about_are_not_judged(tmp_path: Path) -> None:
     make(tmp_path, SOURCE, claim("pkg.b", "gone"))
     assert examine(tmp_path / "pkg" / "a.py", tmp_path / "tests").problems == ()
     assert len(examine(tmp_path / "pkg", tmp_path / "tests").problems) == 1
+    make(tmp_path, SOURCE, claim("pkg.a.gone", "x + y"))
+    (problem,) = examine(tmp_path / "pkg" / "a.py", tmp_path / "tests").problems
+    assert problem.text.endswith("; pkg.a.gone has no formulas, the nearest that has is pkg.a.")
 
 
-def test_equal_formulas_of_a_module_share_their_tests(tmp_path: Path) -> None:
-    report = make(tmp_path, "# LaTeX: x\na = 1\ndef f():\n    # LaTeX: x\n    return 1\n", claim("pkg.a", "x"))
-    assert len(report.formulas) == 2 and report.uncovered == ()
+TWICE = "def f():\n    # LaTeX: x\n    return 1\nclass A:\n    def g():\n        # LaTeX:  x\n        return 1\n"
+
+
+def test_a_claim_may_name_the_function(tmp_path: Path) -> None:
+    report = make(tmp_path, SOURCE + "def f():\n    # LaTeX: z\n    return 1\n", claim("pkg.a.f", "z"))
+    assert report.problems == () and [problem.line for problem in report.uncovered] == [1, 3]
+    report = make(tmp_path, SOURCE + "def f():\n    # LaTeX: z\n    return 1\n", claim("pkg.a.f", "x + y"))
+    assert report.problems[0].text.endswith("is not there: x + y; the nearest in pkg.a.f is: z")
+
+
+def test_a_formula_that_stands_twice_is_claimed_by_its_functions(tmp_path: Path) -> None:
+    report = make(tmp_path, TWICE, claim("pkg.a", "x"))
+    assert [str(problem) for problem in report.problems] == [
+        "tests/test_a.py:1: test_it claims a formula that stands more than once: x; "
+        'claim it of "pkg.a.f" or "pkg.a.A.g".'
+    ]
+    assert len(report.uncovered) == 2
+    report = make(tmp_path, TWICE, claim("pkg.a.A.g", "x"))
+    assert report.problems == ()
+    assert [str(problem) for problem in report.uncovered] == [
+        'pkg/a.py:2: no test covers x; as it stands more than once, claim it of "pkg.a.f".'
+    ]
+    report = make(tmp_path, TWICE, claim("pkg.a.A.g", "x") + claim("pkg.a.f", "x"))
+    assert report.problems == () and report.uncovered == ()
+
+
+def test_the_module_is_the_name_of_a_formula_outside_of_functions(tmp_path: Path) -> None:
+    report = make(tmp_path, TWICE + "# LaTeX: x\nb = 1\n", claim("pkg.a", "x") + claim("pkg.a.f", "x"))
+    assert report.problems == () and [problem.line for problem in report.uncovered] == [6]
+
+
+def test_paths_are_shown_from_the_folder_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, SOURCE, claim("pkg.a", "x + y"))
+    monkeypatch.chdir(tmp_path.parent)
+    for base, before in ((None, f"{tmp_path.name}/"), (tmp_path, ""), (tmp_path / "pkg" / "..", "")):
+        report = examine(tmp_path / "pkg", tmp_path / "tests", base)
+        assert report.tests is not None
+        assert [formula.path for formula in report.formulas] == [f"{before}pkg/a.py"] * 2
+        assert report.tests[report.formulas[0].anchor][0].path == f"{before}tests/test_a.py"
 
 
 def test_without_node_nothing_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

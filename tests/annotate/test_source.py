@@ -176,7 +176,18 @@ def test_a_marker_above_a_decorator_belongs_to_the_decorator() -> None:
 
 @pytest.mark.parametrize(
     "comment",
-    ["# Latex: x", "#LaTeX: x", "#  LaTeX: x", "## LaTeX: x", "# LaTeX : x", "# LaTeX [A]: x", "# latex[A, 1]: x"],
+    [
+        "# Latex: x",
+        "#LaTeX: x",
+        "#  LaTeX: x",
+        "## LaTeX: x",
+        "# LaTeX : x",
+        "# LaTeX [A]: x",
+        "# latex[A, 1]: x",
+        "# LaTeX[Song2020, eq. 3] x = y",
+        "# LaTeX[Song2020, eq. 3: x = y",
+        "# LaTeX[A]",
+    ],
 )
 def test_a_misspelt_marker_is_told(comment: str) -> None:
     module = read(f"y = 1\n{comment}\nz = 1\n")
@@ -201,6 +212,10 @@ def test_other_comments_are_left_alone(comment: str) -> None:
         ("x = 1\n# LaTeX: x\n", 2, "without code"),
         ("def f():\n    return 1\n    # LaTeX: x\n\n    # the end\n", 3, "without code"),
         ("# LaTeX: x", 1, "without code"),
+        ("def f():\n    return 1\n    # LaTeX: x\n\n\ndef g():\n    pass\n", 3, "without code: line 6 is outside"),
+        ("class A:\n\tdef f():\n\t\treturn 1\n\t\t# LaTeX: x\n\t@cache\n\tdef g(): ...\n", 4, "without code: line 5"),
+        ("if x:\n    y = (\n1)\n    # LaTeX: x\nelse:\n    y = 2\n", 4, "without code: line 5 is outside its block"),
+        ("y = f(\n    1,\n    # LaTeX: x\n    )\n", 3, "without code: line 4 is outside its block"),
     ],
 )
 def test_markers_that_are_no_formulas(source: str, line: int, text: str) -> None:
@@ -208,6 +223,22 @@ def test_markers_that_are_no_formulas(source: str, line: int, text: str) -> None
     assert module.formulas == ()
     (problem,) = module.problems
     assert problem.line == line and text in problem.text and problem.path == "package/module.py"
+
+
+@pytest.mark.parametrize(
+    ("source", "code_line"),
+    [
+        ("y = [\n        # LaTeX: x\n    1,\n]\n", 3),
+        ("y = {(\n        # LaTeX: x\n1): f'{(2)}', 3: [\n    1]}\n", 3),
+        ("if 1:\n\t# LaTeX: x\n    y = 1\n", 3),  # a tab of four columns
+        ("if 1:\n        # LaTeX: x\n\ty = 1\n", 3),  # and of eight
+        ("if 1:\n    y = 1\n# LaTeX: x\nz = 1\n", 4),
+        ("if 1:\n  # LaTeX: x\n    y = 1\n", 3),
+        ("y = f'{[1]}'\n# LaTeX: x\nz = 1\n", 3),
+    ],
+)
+def test_the_next_line_is_the_markers_own_where_no_block_ends_before_it(source: str, code_line: int) -> None:
+    assert only(source.encode()).code_line == code_line
 
 
 # Bytes
@@ -254,6 +285,9 @@ def test_a_file_without_a_last_line_end() -> None:
         (b"# LaTeX: x\n\n\ny = '\xff'\n", "package/module.py:4: byte 0xff is not utf-8; declare the file's encoding"),
         (b"# LaTeX: \xff\ny = 1\n", "package/module.py:1: "),
         (b"# coding: no-such\n# LaTeX: x\ny = 1\n", "package/module.py:1: unknown encoding: no-such; "),
+        (b"# coding: rot13\n# LaTeX: x\ny = 1\n", "package/module.py:1: 'rot13' is not a text encoding"),
+        (b"# coding: hex\n# LaTeX: x\ny = 1\n", "package/module.py:1: 'hex' is not a text encoding"),
+        (b"# coding: undefined\n# LaTeX: x\ny = 1\n", "package/module.py:1: "),
         (b"# LaTeX: x\n\ndef f(:\n    pass\n", "package/module.py:3: not valid Python: "),
         (b"# LaTeX: x\ny = '''\n", "package/module.py:2: not valid Python: "),
         (b"if 1:\n# LaTeX: x\ny = 1\n", "package/module.py:3: not valid Python: "),
@@ -301,6 +335,7 @@ def test_modules_have_the_names_that_python_knows_them_by(tmp_path: Path, monkey
     assert [module.path for module in read_source(tmp_path / "pkg" / "sub").modules][1] == "pkg/sub/mod.py"
     monkeypatch.chdir(tmp_path / "pkg")
     assert [module.path for module in read_source(Path("sub")).modules][1] == "sub/mod.py"
+    assert [module.path for module in read_source(Path("sub"), tmp_path).modules][1] == "pkg/sub/mod.py"
 
 
 def test_what_a_path_reaches(tmp_path: Path) -> None:
@@ -309,13 +344,17 @@ def test_what_a_path_reaches(tmp_path: Path) -> None:
     assert read_source(tmp_path / "pkg").reaches("anything")
     sub = read_source(tmp_path / "pkg" / "sub")
     assert sub.reaches("pkg.sub.gone") and not sub.reaches("pkg.subway") and not sub.reaches("pkg")
-    one = read_source(tmp_path / "pkg" / "sub" / "__init__.py")
-    assert one.reaches("pkg.sub") and not one.reaches("pkg.sub.mod")
+    init = read_source(tmp_path / "pkg" / "sub" / "__init__.py")
+    assert init.reaches("pkg.sub") and not init.reaches("pkg.sub.mod")
+    one = read_source(tmp_path / "pkg" / "sub" / "mod.py")
+    assert one.reaches("pkg.sub.mod") and one.reaches("pkg.sub.mod.f") and not one.reaches("pkg.sub.model")
 
 
 def test_what_is_passed_over(tmp_path: Path) -> None:
     write(tmp_path, "good.py", ".hidden/a.py", "env/a.py", "env/pyvenv.cfg", "notes.txt")
     write(tmp_path, "broken.py", text="def f(:\n")
+    (tmp_path / "link.py").symlink_to(tmp_path / "nowhere.py")
+    (tmp_path / "loop.py").symlink_to(tmp_path / "loop.py")
     assert [module.name for module in read_source(tmp_path).modules] == ["good"]
 
 

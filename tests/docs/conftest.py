@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome
 
-from docs.screenshots import served
-from tests.annotate.browser import chromium
+from tests.annotate.browser import browser as browser  # a fixture
+from tests.annotate.browser import served
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -33,9 +32,3 @@ def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 def address(site: Path) -> Iterator[str]:
     with served(site) as url:
         yield url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chrome]:
-    with chromium() as driver:
-        yield driver

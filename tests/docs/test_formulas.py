@@ -12,7 +12,7 @@ def test_what_is_said_of_coverage_follows_the_report(monkeypatch: pytest.MonkeyP
     assert f"There are {len(report.formulas)} formulas" in formulas.coverage("", "")
     hollow = dataclasses.replace(report, tests={})
     monkeypatch.setattr(formulas, "report", lambda: hollow)
-    assert "of which 0 are held by a test" in formulas.coverage("", "")
+    assert "of which 0 are claimed by a test" in formulas.coverage("", "")
 
 
 def test_an_excerpt_has_the_lines_of_its_function_and_their_numbers() -> None:

@@ -2,8 +2,12 @@
 
 import csv
 import dataclasses
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +20,7 @@ from minerva import api, cli
 from minerva.annotate import read_source
 from minerva.cli.options import ResumeOptions, parse, setting_groups, train_options, value_of
 from minerva.trainers.ppo.config import PPOConfig
+from tests.annotate.programs import need
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -46,7 +51,7 @@ def blocks() -> Iterator[Block]:
             yield Block(page, text[: match.start()].count("\n") + 1, match["note"] or "", match["code"])
 
 
-RUNNABLE = [block for block in blocks() if block.note.startswith("run")]
+RUNNABLE = [block for block in blocks() if re.match(r"run(?! as )", block.note)]
 
 
 def test_every_block_of_python_is_run_or_says_why_not() -> None:
@@ -72,6 +77,52 @@ def test_block_runs(block: Block, first_run: Path, tmp_path: Path, monkeypatch: 
         code = code.replace(match[1], repr(str(first_run)) if match[2] == "FIRST_RUN" else match[2])
     monkeypatch.chdir(tmp_path)
     exec(compile(code, f"{block.page}:{block.line}", "exec"), {"__name__": "__main__"})
+
+
+# Files: blocks that are saved under a name, and the commands that need them
+
+
+def save_files(page: str, folder: Path) -> None:
+    for block in blocks():
+        if block.page == page and (match := re.fullmatch(r"run as (.+)", block.note)):
+            (folder / match[1]).parent.mkdir(parents=True, exist_ok=True)
+            (folder / match[1]).write_text(block.code, encoding="utf-8")
+
+
+def run_in(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python program that finds this package and, as the pages say, what lies in the folder."""
+    environment = {**os.environ, "PYTHONPATH": f".{os.pathsep}{ROOT}"}
+    return subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_an_environment_with_an_id_of_its_own_is_trained_on(tmp_path: Path) -> None:
+    page = "how-to/own-environment.md"
+    shutil.copy(ROOT / "examples" / "own_environment.py", tmp_path)
+    save_files(page, tmp_path)
+    (command,) = re.findall(r"^PYTHONPATH=\. minerva (.+)$", text_of(page), re.MULTILINE)
+    short = ("--total-steps", "1024", "--rollout-steps", "512", "--eval-episodes", "1", "--out-dir", "run")
+    run = run_in(tmp_path, "-m", "minerva.cli", *shlex.split(command), *short)
+    assert run.returncode == 0, run.stderr
+    assert minerva.load(tmp_path / "run").env_steps == 1024
+
+
+def test_formulas_of_a_package_of_ones_own_are_claimed(tmp_path: Path) -> None:
+    need("node", "nodejs")
+    page = "how-to/annotate.md"
+    save_files(page, tmp_path)
+    (tmp_path / "mine" / "__init__.py").touch()
+    (command,) = re.findall(r"^minerva (annotate mine .+)$", text_of(page), re.MULTILINE)
+    (settings,) = re.findall(r"```toml\n(.*?)```", text_of(page), re.DOTALL)
+    strict = ("-m", "pytest", "-p", "no:cacheprovider", "--strict-markers", "tests")
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
+    assert "'formula' not found in `markers`" in run_in(tmp_path, *strict).stdout
+    (tmp_path / "pyproject.toml").write_text(settings, encoding="utf-8")
+    tested, checked = run_in(tmp_path, *strict), run_in(tmp_path, "-m", "minerva.cli", *shlex.split(command))
+    assert tested.returncode == 0 and "1 passed" in tested.stdout, tested.stdout
+    assert checked.returncode == 0 and "1 covered by a test" in checked.stdout, checked.stdout + checked.stderr
+    module = tmp_path / "mine" / "losses.py"
+    module.write_text(module.read_text().replace(r"\tfrac12", ""), encoding="utf-8")
+    assert run_in(tmp_path, "-m", "minerva.cli", *shlex.split(command)).returncode == 1
 
 
 # Commands
@@ -101,7 +152,7 @@ def parse_as_minerva(words: list[str]) -> None:
 
 @pytest.mark.parametrize(("page", "line"), list(commands()))
 def test_command_is_one(page: str, line: str) -> None:
-    words = shlex.split(line, comments=True)
+    words = shlex.split(line.removeprefix("PYTHONPATH=. "), comments=True)
     if words[0] == "minerva":
         try:
             parse_as_minerva(words[1:])

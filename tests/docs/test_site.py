@@ -72,6 +72,26 @@ def test_pages_open_from_the_disk(site: Path, browser: Chrome) -> None:
     assert seen["formulas"] > 20 and seen["raw"] == seen["errors"] == []
 
 
+def test_both_renderers_give_katex_the_same_options() -> None:
+    scripts = (ROOT / "docs" / "assets" / "maths.js", ROOT / "minerva" / "annotate" / "assets" / "annotate.js")
+    call = r"katex\.render\([^{]*\{ displayMode(?:: true)?, (.+?) \}"
+    here, there = (re.findall(call, file.read_text(encoding="utf-8")) for file in scripts)
+    assert here == there and len(here) == 1
+
+
+@pytest.mark.parametrize("page", ["index.html", "results.html", "algorithms/ppo.html"])
+def test_tables_of_results_show_all_columns_on_a_laptop(browser: Chrome, address: str, page: str) -> None:
+    look(browser, 1280, 860)
+    browser.get(f"{address}/{page}")
+    hidden = """
+    return [...document.querySelectorAll("table")].filter(table => table.textContent.includes("set out for"))
+      .map(table => table.closest(".md-typeset__scrollwrap")).map(box => box.scrollWidth - box.clientWidth)
+    """
+    widths = browser.execute_script(hidden)
+    look(browser)
+    assert widths and max(widths) <= 0
+
+
 # Links
 
 

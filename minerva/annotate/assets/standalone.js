@@ -3,8 +3,16 @@
   "use strict";
   const views = Array.from(document.querySelectorAll(".mn-view"));
 
+  function addressed() {
+    try {
+      return document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    } catch {
+      return null; // an anchor that is not percent-encoded text
+    }
+  }
+
   function show() {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = addressed();
     const shown = (target && target.closest(".mn-view")) || (views.length === 3 ? views[1] : views[0]);
     for (const view of views) {
       view.hidden = view !== shown;

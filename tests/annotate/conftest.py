@@ -1,0 +1,1 @@
+from tests.annotate.browser import browser as browser  # a fixture
