@@ -718,10 +718,12 @@ def test_going_on_with_another_kind_of_device_is_told(tmp_path: Path) -> None:
     checkpoint = checkpointing.read(tmp_path / "run" / "ppo_last.pt")
     assert checkpoint["device"] == "cpu"
     checkpoint["state"]["device"], checkpoint["state"]["action_noise"] = "cuda", torch.zeros(16, dtype=torch.uint8)
+    checkpoint["state"]["compiled"] = True
     checkpointing.write(tmp_path / "run" / "ppo_last.pt", checkpoint)
     trainer = small_trainer()
     trainer.load(tmp_path / "run")
     assert any("was on cuda and goes on on cpu" in note for note in trainer.notes)
+    assert trainer.compiled is None  # decided anew for the other device
     assert trainer.train(2 * ROLLOUT).updates == 2
     trainer.close()
 

@@ -158,12 +158,12 @@ class PPOTrainer(Trainer):
 
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
         """Take it back; returns a sentence where that is not exact."""
-        self.compiled = state["compiled"]
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.minibatch_order.set_state(state["minibatch_order"])
         note = self.collector.load_state_dict(state["collector"])
         if state["device"] == self.device.type:
+            self.compiled = state["compiled"]
             self.action_noise.set_state(state["action_noise"])
             return note
         return note or self.moved_from(state["device"])
