@@ -91,7 +91,9 @@ class FlatOptimizer:
         """Make the moments to begin with, ``[2, P]``."""
         return torch.zeros(2, len(vector), device=vector.device)
 
-    def __call__(self, vector: Tensor, moments: Tensor, gradient: Tensor, count: Tensor) -> Stepped:
+    def __call__(
+        self, vector: Tensor, moments: Tensor, gradient: Tensor, count: Tensor, share: Tensor | float = 1.0
+    ) -> Stepped:
         """Compute one step; nothing is changed in place.
 
         Args:
@@ -99,15 +101,17 @@ class FlatOptimizer:
             moments: ``[2, P]``.
             gradient: ``[P]``.
             count: Steps taken before this one, ``[1]``, float64.
+            share: Of the learning rate, for one that falls.
         """
         norm = gradient.norm()
+        rate = self._rate * share
         # LaTeX: g \leftarrow g \min\left( 1,\; \frac{g_{\max}}{\lVert g \rVert_2 + 10^{-6}} \right)
         gradient = gradient * (self._max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         if self._kind == "sgd":
             # LaTeX: m_t = \beta m_{t-1} + g_t
             average = self._momentum * moments[0] + gradient
             # LaTeX: \theta_t = \theta_{t-1} - \lambda m_t
-            return Stepped(vector - self._rate * average, torch.stack([average, moments[1]]), norm)
+            return Stepped(vector - rate * average, torch.stack([average, moments[1]]), norm)
         beta1, beta2 = 0.9, 0.999
         # LaTeX[Kingma2015, alg. 1]: m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t
         average = torch.lerp(moments[0], gradient, 1 - beta1)
@@ -120,4 +124,4 @@ class FlatOptimizer:
         # LaTeX[Kingma2015, alg. 1]: \Delta_t = \frac{m_t / b_1}{\sqrt{v_t / b_2} + \epsilon}
         direction = (average / first) / ((square / second).sqrt() + self._eps)
         # LaTeX[Kingma2015, alg. 1]: \theta_t = \theta_{t-1} - \lambda \Delta_t
-        return Stepped(vector - self._rate * direction, torch.stack([average, square]), norm)
+        return Stepped(vector - rate * direction, torch.stack([average, square]), norm)

@@ -130,6 +130,17 @@ def test_equals_torchs_optimisers_over_many_steps(kind: Literal["adam", "sgd"], 
     assert (vector - start).abs().min() > 1e-3
 
 
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_a_share_scales_the_step_and_nothing_else(kind: Literal["adam", "sgd"]) -> None:
+    vector, moments, gradient = torch.tensor([1.0, -2.0]), torch.zeros(2, 2), torch.tensor([0.3, 0.4])
+    optimizer, count = FlatOptimizer(kind, 0.1, 10.0), torch.zeros(1, dtype=torch.float64)
+    whole = optimizer(vector, moments, gradient, count)
+    quarter = optimizer(vector, moments, gradient, count, torch.tensor([0.25]))
+    torch.testing.assert_close(quarter.vector - vector, 0.25 * (whole.vector - vector))
+    assert torch.equal(quarter.moments, whole.moments)
+    assert torch.equal(optimizer(vector, moments, gradient, count, 0.0).vector, vector)
+
+
 def test_float32_stays_near_torchs_adam() -> None:
     torch.manual_seed(0)
     parameter = nn.Parameter(torch.randn(50))

@@ -222,12 +222,18 @@ class VMPOUpdate:
 
     # M-step
 
-    def m_step(self, old: Fitted, batch: Weighted) -> tuple[Fitted, MStepLosses]:
-        """Take one step on the multipliers, and with the new ones a step on policy and critic."""
+    def m_step(self, old: Fitted, batch: Weighted, share: Tensor) -> tuple[Fitted, MStepLosses]:
+        """Take one step on the multipliers, and with the new ones a step on policy and critic.
+
+        Args:
+            old: What was learned so far.
+            batch: What the E-step made of the rollout.
+            share: Of the learning rates of policy and critic, ``[1]``.
+        """
         gradient, (_, (losses, alphas, alphas_moments)) = grad_and_value(self._loss, has_aux=True)(
             old.policy, old, batch
         )
-        policy = self._policy_optimizer(old.policy, old.policy_moments, gradient, old.steps)
+        policy = self._policy_optimizer(old.policy, old.policy_moments, gradient, old.steps, share)
         new = Fitted(policy.vector, policy.moments, alphas, alphas_moments, old.steps + 1)
         return new, losses._replace(norms=losses.norms + policy.norm)
 
@@ -462,18 +468,24 @@ class VMPOAgent(nn.Module):
             batch = {**batch, "obs": torch.where(obs.to(normalised.device).isfinite(), normalised, torch.nan)}
         return self.learn(batch)
 
-    def learn(self, batch: Mapping[str, Any]) -> dict[str, float] | None:
-        """Do what `update` does, with observations that are normalised already, as a rollout stores them."""
+    def learn(self, batch: Mapping[str, Any], learning_rate_share: float = 1.0) -> dict[str, float] | None:
+        """Do what `update` does, with observations that are normalised already, as a rollout stores them.
+
+        Args:
+            batch: As for `update`.
+            learning_rate_share: What is left of the learning rates of policy and critic, where they fall.
+        """
         rows = self._to_rows(batch)
         if not all(part.isfinite().all() for part in rows):
             self._skip()
             return None
         old = self._learned
+        share = torch.full((1,), learning_rate_share, device=self.device)
         with torch.no_grad():
             new, weighted, metrics = self._update.e_step(old, rows)
             numbers = [metrics["vmpo/dual_loss"]]
             for _ in range(self.config.m_steps):
-                fitted, losses = self._m_step(new.fitted, weighted)
+                fitted, losses = self._m_step(new.fitted, weighted, share)
                 new = new._replace(fitted=fitted)
                 numbers += [losses.total, losses.alpha, losses.norms]
             if not all(part.isfinite().all() for part in (torch.stack(numbers), *new.tensors().values())):

@@ -61,6 +61,8 @@ class VMPOConfig(RunConfig):
     """Learning rate of the policy."""
     value_lr: float = 1e-3
     """Learning rate of the critic."""
+    anneal_lr: bool = False
+    """Let both learning rates fall linearly to 0 over the run."""
     epsilon_mu: float = 0.01
     """Bound on the KL divergence that the change of the mean makes."""
     epsilon_sigma: float = 0.01

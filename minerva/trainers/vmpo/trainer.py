@@ -116,7 +116,10 @@ class VMPOTrainer(Trainer):
 
     def update(self, total_updates: int) -> dict[str, float]:
         """Learn from the full rollout; where a number was not finite nothing changes, and the run goes on."""
-        metrics = self.agent.learn(make_batch(self.agent, self.collector.rollout)) or {}
+        # LaTeX[Huang2022]: 1 - \frac{u - 1}{U}
+        share = 1 - self.updates / total_updates if self.config.anneal_lr else 1.0
+        metrics = self.agent.learn(make_batch(self.agent, self.collector.rollout), share) or {}
+        metrics["charts/learning_rate"] = self.config.policy_lr * share
         metrics["health/skipped"] = float(self.agent.skipped)
         for warning in self.health.check(metrics):
             if self._warn is not None:

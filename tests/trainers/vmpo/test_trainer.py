@@ -37,6 +37,49 @@ def train(folder: Path, total_steps: int = TOTAL, callbacks: Any = None, **field
     return trainer
 
 
+# Learning rates
+
+
+@pytest.mark.formula("minerva.trainers.vmpo.trainer", r"1 - \frac{u - 1}{U}")
+def test_learning_rates_fall_linearly_where_that_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = small_trainer(anneal_lr=True, policy_lr=0.008, eval_episodes=0)
+    shares = []
+    learn = trainer.agent.learn
+
+    def watch(batch: Any, share: float) -> Any:
+        shares.append(share)
+        return learn(batch, share)
+
+    monkeypatch.setattr(trainer.agent, "learn", watch)
+    trainer.train(ROLLOUT * 4, tmp_path / "run")
+    trainer.close()
+    assert shares == [1.0, 0.75, 0.5, 0.25]
+    assert [rate for _, rate in logged(tmp_path / "run", "charts/learning_rate")] == [0.008, 0.006, 0.004, 0.002]
+
+
+def test_a_share_of_the_rates_slows_policy_and_critic_and_leaves_the_duals(tmp_path: Path) -> None:
+    agents = []
+    for share in (0.0, 1.0):
+        trainer = small_trainer(m_steps=1)
+        trainer.collector.begin()
+        while not trainer.collector.rollout.full:
+            trainer.collector.step()
+        before = {name: part.clone() for name, part in trainer.agent.state_dict().items()}
+        assert trainer.agent.learn(make_batch(trainer.agent, trainer.collector.rollout), share) is not None
+        trainer.close()
+        agents.append({name: not torch.equal(part, before[name]) for name, part in trainer.agent.state_dict().items()})
+    still, moved = agents
+    weights = [name for name in moved if name.endswith("weight")]
+    duals = [name for name in moved if name.startswith(("alphas", "temperature"))]
+    assert weights and all(moved[name] and not still[name] for name in weights)
+    assert duals and all(moved[name] and still[name] for name in duals)
+
+
+def test_learning_rates_stay_by_default(tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT * 3, policy_lr=0.008, eval_episodes=0)
+    assert {rate for _, rate in logged(tmp_path / "run", "charts/learning_rate")} == {0.008}
+
+
 # Resume
 
 
@@ -192,13 +235,13 @@ def test_what_is_learned_from_is_what_the_policy_saw_and_did(monkeypatch: pytest
             seen.append((obs.clone(), actions, trainer.agent.policy(obs)[0]))
         return actions
 
-    def watch_update(batch: dict[str, torch.Tensor]) -> Any:
+    def watch_update(batch: dict[str, torch.Tensor], share: float) -> Any:
         obs, actions, means = (torch.stack(parts).flatten(0, 1) for parts in zip(*seen, strict=True))
         assert torch.equal(batch["obs"], obs) and torch.equal(batch["actions"], actions)
         torch.testing.assert_close(batch["old_means"], means, rtol=0, atol=1e-5)
         seen.clear()
         statistics = normalizer.mean.clone()
-        metrics = update(batch)
+        metrics = update(batch, share)
         assert torch.equal(normalizer.mean, statistics)
         batches.append(metrics)
         return metrics
@@ -224,7 +267,7 @@ def test_logged_names_are_those_of_the_specification(tmp_path: Path) -> None:
         "returns": "raw_mean raw_std",
         "value": "explained_var pred_mean pred_std",
         "health": "kl_mean_ratio kl_std_ratio dual_saturation skipped",
-        "charts": "SPS",
+        "charts": "SPS learning_rate",
         "eval": "return_mean return_std return_min return_max return_median length_mean",
     }
     assert names == {f"{group}/{name}" for group, text in groups.items() for name in text.split()}
