@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from minerva.api import Policy, load, train
+    from minerva.compat.stable_baselines.ppo2 import PPO2
     from minerva.trainers.mpo.trainer import MPOTrainer
     from minerva.trainers.ppo.trainer import PPOTrainer
     from minerva.trainers.vmpo.trainer import VMPOTrainer
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "MPOTrainer": "minerva.trainers.mpo.trainer",
+    "PPO2": "minerva.compat.stable_baselines.ppo2",
     "PPOTrainer": "minerva.trainers.ppo.trainer",
     "Policy": "minerva.api",
     "VMPOTrainer": "minerva.trainers.vmpo.trainer",
@@ -22,7 +24,7 @@ _WHERE = {
     "train": "minerva.api",
 }
 
-__all__ = ["MPOTrainer", "PPOTrainer", "Policy", "VMPOTrainer", "__version__", "load", "train"]
+__all__ = ["PPO2", "MPOTrainer", "PPOTrainer", "Policy", "VMPOTrainer", "__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,8 +28,32 @@ if TYPE_CHECKING:
 NO_PRESET = "none"
 """The preset's name that stands for the config's defaults."""
 
-Act = Callable[["Tensor", bool, "torch.Generator"], "Tensor"]
-"""From raw, flat observations ``[B, O]`` to unclipped actions ``[B, A]``; the flag is for deterministic ones."""
+Act = Callable[["Tensor", "Tensor", bool, "torch.Generator"], "tuple[Tensor, Tensor]"]
+"""From raw, flat observations ``[B, O]`` and the state of a memory ``[B, S]`` to unclipped actions ``[B, A]`` and the
+state after them; the flag is for deterministic ones."""
+
+
+class Shapes(NamedTuple):
+    """What networks are shaped by besides their config."""
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    obs_dim: int  # O, length of a row, mask included
+    mask_dim: int
+    make_encoder: Callable[[], nn.Module] | None
+
+    @property
+    def action_dim(self) -> int:
+        """A of continuous actions."""
+        return math.prod(self.action_space.shape or ())
+
+
+class Networks(NamedTuple):
+    """What acts."""
+
+    agent: nn.Module  # what a checkpoint's agent is loaded into
+    state_dim: int  # S, 0 without a memory
+    act: Act
 
 
 class Algorithm(NamedTuple):
@@ -36,28 +61,37 @@ class Algorithm(NamedTuple):
 
     config: str  # the config class, as "module.name"
     trainer: str  # the trainer class, likewise
-    networks: Callable[[Any, int, int], tuple[nn.Module, Act]]  # from config, O, A to what a checkpoint's agent holds
+    networks: Callable[[Any, Shapes], Networks]  # from a config
 
 
-def _ppo_networks(config: Any, obs_dim: int, act_dim: int) -> tuple[nn.Module, Act]:
-    from minerva.trainers.ppo.agent import Agent
+def _ppo_networks(config: Any, shapes: Shapes) -> Networks:
+    from minerva.trainers.ppo.agent import make_agent
 
-    agent = Agent(obs_dim, act_dim, config.policy_layer_sizes, config.critic_layer_sizes, config.normalize_obs)
-    return agent, agent.choose
+    agent = make_agent(config, *shapes)
+    return Networks(agent, agent.state_dim, agent.choose_on)
 
 
-def _mpo_networks(config: Any, obs_dim: int, act_dim: int) -> tuple[nn.Module, Act]:
+def _mpo_networks(config: Any, shapes: Shapes) -> Networks:
     from minerva.trainers.mpo.agent import MPOAgent
 
-    agent = MPOAgent(obs_dim, act_dim, -1.0, 1.0, config=config)  # the true bounds come with the checkpoint
-    return agent, agent.choose
+    # The true bounds come with the checkpoint.
+    agent = MPOAgent(shapes.obs_dim, shapes.action_dim, -1.0, 1.0, config=config)
+    return Networks(agent, 0, _without_memory(agent.choose))
 
 
-def _vmpo_networks(config: Any, obs_dim: int, act_dim: int) -> tuple[nn.Module, Act]:
+def _vmpo_networks(config: Any, shapes: Shapes) -> Networks:
+    from minerva.networks.heads import head_for
     from minerva.trainers.vmpo.agent import VMPOAgent
 
-    agent = VMPOAgent(obs_dim, act_dim, -1.0, 1.0, config=config)  # the true bounds come with the checkpoint
-    return agent, agent.choose
+    space = shapes.action_space
+    agent = VMPOAgent(
+        shapes.obs_dim, head_for(space).action_dim, config=config, action_space=space, mask_dim=shapes.mask_dim
+    )
+    return Networks(agent, agent.state_dim, agent.choose_on)
+
+
+def _without_memory(choose: Callable[[Tensor, bool, torch.Generator], Tensor]) -> Act:
+    return lambda obs, state, deterministic, generator: (choose(obs, deterministic, generator), state)
 
 
 ALGORITHMS = {
@@ -128,6 +162,7 @@ def train(
     out_dir: str | Path | None = None,
     preset: str | None = None,
     callbacks: CallbackLike = None,
+    make_encoder: Callable[[], nn.Module] | None = None,
     **fields: Any,
 ) -> TrainingResult:
     """Train a policy with the environment's preset.
@@ -141,6 +176,7 @@ def train(
         out_dir: The run's folder; by default a new one under ``runs/``.
         preset: None for the environment's own preset, if it has one; a name for that one; "none" for the defaults.
         callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
+        make_encoder: Makes your own encoder, for PPO: see `PPOTrainer`.
         **fields: Fields of the algorithm's config, on top of the preset's.
 
     Returns:
@@ -153,7 +189,8 @@ def train(
     """
     settings = preset_settings(algo, env_id if isinstance(env_id, str) else _name(env_id), preset)
     config = config_class(algo).from_fields(None, {**settings.fields, **fields})
-    trainer = make_trainer(algo, env_id, seed, device, config)
+    extra = {} if make_encoder is None else {"make_encoder": make_encoder}
+    trainer = make_trainer(algo, env_id, seed, device, config, **extra)
     try:
         if settings.note is not None:
             trainer.notes.append(settings.note)
@@ -163,13 +200,20 @@ def train(
         trainer.close()
 
 
-def make_trainer(algo: str, env_id: str | EnvFactory, seed: int, device: str, config: RunConfig) -> Trainer:
+def make_trainer(
+    algo: str, env_id: str | EnvFactory, seed: int, device: str, config: RunConfig, **extra: Any
+) -> Trainer:
     """Make the trainer of an algorithm."""
     make: Callable[..., Trainer] = trainer_class(algo)  # an algorithm's own constructor has defaults besides
-    return make(env_id, seed, device, config)
+    return make(env_id, seed, device, config, **extra)
 
 
-def load(path: str | Path, device: str = "cpu", which: Literal["last", "best"] = "last") -> Policy:
+def load(
+    path: str | Path,
+    device: str = "cpu",
+    which: Literal["last", "best"] = "last",
+    make_encoder: Callable[[], nn.Module] | None = None,
+) -> Policy:
     """Load a trained policy to act with. No environment is needed.
 
     Args:
@@ -177,9 +221,11 @@ def load(path: str | Path, device: str = "cpu", which: Literal["last", "best"] =
         device: "cpu", "cuda", "auto", …
         which: The checkpoint of a run's folder: the last one, or the one with the best evaluation. Where it is damaged,
             the other is taken, with a warning.
+        make_encoder: Makes the encoder, where the policy was trained with one of your own.
 
     Raises:
         CheckpointError: There is none, or none that can be read.
+        ValueError: It was trained with an encoder of your own, and `make_encoder` was not given.
     """
     from minerva import checkpointing
 
@@ -188,16 +234,19 @@ def load(path: str | Path, device: str = "cpu", which: Literal["last", "best"] =
     found = checkpointing.look_up(Path(path), which)
     if found.note is not None:
         warnings.warn(found.note, RuntimeWarning, stacklevel=2)
-    return Policy(found.path, found.checkpoint, device)
+    return Policy(found.path, found.checkpoint, device, make_encoder)
 
 
 class Policy:
     """A trained policy with its observation normaliser, read from a checkpoint.
 
+    A policy with a memory remembers what it was shown: call `reset` before each episode.
+
     Args:
         path: Where the checkpoint was read from.
         checkpoint: What `minerva.checkpointing.read` gave.
         device: Where the networks run.
+        make_encoder: Makes the encoder, where the policy was trained with one of the user's own.
 
     Attributes:
         algorithm: The algorithm that trained it.
@@ -209,7 +258,13 @@ class Policy:
         action_space: Of the environment.
     """
 
-    def __init__(self, path: Path, checkpoint: Mapping[str, Any], device: str = "cpu") -> None:
+    def __init__(
+        self,
+        path: Path,
+        checkpoint: Mapping[str, Any],
+        device: str = "cpu",
+        make_encoder: Callable[[], nn.Module] | None = None,
+    ) -> None:
         from minerva.environments.spaces import flat_size, space_from_plain
         from minerva.trainers.trainer import resolve_device
         from minerva.utils.seeding import torch_generator
@@ -223,43 +278,70 @@ class Policy:
         self.observation_space: Space[Any] = space_from_plain(checkpoint["observation_space"])
         self.action_space: Space[Any] = space_from_plain(checkpoint["action_space"])
         self._device = resolve_device(device)
-        action_dim = len(checkpoint["action_space"]["low"])
-        make_networks = _algorithm(self.algorithm).networks
-        networks, self._act = make_networks(self.config, flat_size(self.observation_space), action_dim)
+        self._mask_dim: int = checkpoint["mask_dim"]
+        obs_dim = flat_size(self.observation_space) + self._mask_dim
+        shapes = Shapes(self.observation_space, self.action_space, obs_dim, self._mask_dim, make_encoder)
+        networks, self._state_dim, self._act = _algorithm(self.algorithm).networks(self.config, shapes)
         networks.load_state_dict(checkpoint["state"]["agent"])
         networks.to(self._device).eval()
         self._generator = torch_generator(self.seed, "policy", self._device)
+        self._state: Tensor | None = None
 
-    def act(self, obs: Any, deterministic: bool = True) -> NDArray[Any]:
+    def reset(self) -> None:
+        """Forget what was seen: an episode begins, or a batch of them. Nothing happens without a memory."""
+        self._state = None
+
+    def act(self, obs: Any, deterministic: bool = True, action_mask: Any = None) -> NDArray[Any]:
         """Choose actions for raw observations.
 
         Args:
             obs: An observation as the environment gives it (an array, or a dict or tuple of them), or a batch: every
                 array with one more dimension in front.
-            deterministic: The policy's mean, or a sample of it.
+            deterministic: The policy's likeliest action (the mean of a Gaussian), or a sample of it.
+            action_mask: Which actions are allowed, ``[K]`` or ``[B, K]``, for a policy that was trained with masks;
+                None for all of them.
 
         Returns:
             An action within the action space, in its shape and dtype; for a batch ``[B, ...]``.
 
         Raises:
-            ValueError: The observation is not one of the observation space.
+            ValueError: The observation is not one of the observation space, or the mask does not fit.
         """
         from minerva.environments.base import clip_to_box
+        from minerva.environments.spaces import action_converter
 
         rows, single = _flatten(self.observation_space, obs, "observation")
+        rows = self._with_mask(rows, action_mask)
         space = self.action_space
-        actions = clip_to_box(self.act_flat(rows, deterministic), space).astype(space.dtype)
-        actions = actions.reshape(len(rows), *(space.shape or ()))
+        actions = action_converter(space)(clip_to_box(self.act_flat(rows, deterministic), space))
         return actions[0] if single else actions
 
-    def act_flat(self, observations: NDArray[np.float32], deterministic: bool = True) -> NDArray[np.float32]:
-        """Choose unclipped actions ``[B, A]`` for raw observations that are flat already, ``[B, O]``."""
+    def act_flat(self, observations: NDArray[Any], deterministic: bool = True) -> NDArray[np.float32]:
+        """Choose unclipped actions ``[B, A]`` for raw observations that are rows already, ``[B, O]``."""
         import torch
 
         with torch.no_grad():
             obs = torch.from_numpy(observations).to(self._device)
-            actions: NDArray[np.float32] = self._act(obs, deterministic, self._generator).cpu().numpy()
+            state = self._state
+            if state is None or len(state) != len(obs):
+                state = torch.zeros(len(obs), self._state_dim, device=self._device)
+            chosen, self._state = self._act(obs, state, deterministic, self._generator)
+            actions: NDArray[np.float32] = chosen.cpu().numpy()
             return actions
+
+    def _with_mask(self, rows: NDArray[np.float32], action_mask: Any) -> NDArray[np.float32]:
+        import numpy as np
+
+        if action_mask is None:
+            mask = np.ones((len(rows), self._mask_dim), dtype=np.float32)
+        else:
+            mask = np.atleast_2d(np.asarray(action_mask, dtype=np.float32))
+            if self._mask_dim == 0 or mask.shape != (len(rows), self._mask_dim):
+                trained = f"({len(rows)}, {self._mask_dim})" if self._mask_dim else "no mask at all"
+                raise ValueError(
+                    f"action_mask: this policy takes {trained}, got an array of shape {np.shape(action_mask)}."
+                )
+        return np.concatenate([rows, mask], axis=1) if self._mask_dim else rows
 
 
 def _flatten(space: Space[Any], obs: Any, name: str) -> tuple[NDArray[np.float32], bool]:

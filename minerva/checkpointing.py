@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-FORMAT = 1
+FORMAT = 2
 """Raised when an older Minerva could no longer read what this one writes."""
 
 _PACKAGES = ("minerva-rl", "torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy")
@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, Any]:
     """Read a checkpoint (tensors and plain values; pickled code is refused).
 
     Raises:
-        CheckpointError: The file is missing, damaged, not a checkpoint, or of a newer format.
+        CheckpointError: The file is missing, damaged, not a checkpoint, or of another format.
     """
     if not path.is_file():
         raise CheckpointError(f"checkpoint: there is no file {path}.")
@@ -90,6 +90,11 @@ def read(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"checkpoint: {path} has format {checkpoint['format']}, this Minerva reads up to {FORMAT}; "
             "update Minerva to use it."
+        )
+    if checkpoint["format"] < FORMAT:
+        raise CheckpointError(
+            f"checkpoint: {path} has format {checkpoint['format']}, of an older Minerva; this one reads {FORMAT}. "
+            "Train anew, or use the Minerva that wrote it."
         )
     return checkpoint
 

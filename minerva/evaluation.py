@@ -9,12 +9,12 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from minerva.environments.base import check_finite, clip_to_box
+from minerva.environments.base import Rows, check_finite, clip_to_box
 from minerva.environments.ids import EnvFactory
 from minerva.environments.workers import IDLE, STEP, LocalGroup
 
-Act = Callable[[NDArray[np.float32]], NDArray[np.float32]]
-"""From raw, flat observations ``[E, O]`` to actions ``[E, A]``."""
+Act = Callable[[Rows], NDArray[np.float32]]
+"""From raw, flat observations ``[E, O]`` (masks at their ends, bytes for images) to actions ``[E, A]``."""
 
 SEED_OFFSET = 10_000
 """Evaluation environment i of a run is seeded from ``seed + SEED_OFFSET + i``."""
@@ -92,7 +92,7 @@ class Evaluator:
             if not self._allow_non_finite:
                 check_finite(outcome.observations, outcome.rewards)
             running = orders == STEP
-            returns[running] += outcome.rewards[running]
+            returns[running] += outcome.scores[running]
             lengths += running
             orders[outcome.terminated | outcome.truncated] = IDLE
             if (orders == IDLE).all():

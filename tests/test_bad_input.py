@@ -67,12 +67,16 @@ def contents(folder: Path) -> dict[Path, bytes | None]:
         ("dm_control/cheetah/run/fast", ["'dm_control/cheetah/run/fast'", "dm_control/<domain>/<task>"]),
         ("dm_control//run", ["'dm_control//run'", "dm_control/<domain>/<task>"]),
         ("dm_control/cheetah/runn", ["'dm_control/cheetah/runn'", "Did you mean", "dm_control/cheetah/run"]),
-        ("CartPole-v1", ["CartPole-v1", "Discrete(2)", "Box"]),
     ],
 )
 def test_environments(refuse: Refuse, env: str, parts: list[str]) -> None:
     message = refuse("train", "ppo", "--env", env)
     assert all(part in message for part in parts), message
+
+
+def test_discrete_actions_for_an_algorithm_without_them(refuse: Refuse) -> None:
+    message = refuse("train", "mpo", "--env", "CartPole-v1")
+    assert all(part in message for part in ("CartPole-v1", "Discrete(2)", "Box", "ppo or vmpo")), message
 
 
 def test_environment_arguments(refuse: Refuse) -> None:
@@ -387,16 +391,16 @@ def test_losses_that_are_not_numbers_never_reach_the_weights(value: float, optim
 def test_a_run_whose_losses_are_not_numbers_ends_with_its_last_checkpoint(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from minerva.trainers.ppo import agent
+    from minerva.trainers.ppo import update
 
     before = (run / "ppo_last.pt").read_bytes()
-    honest = agent.estimate_advantages
+    honest = update.estimate_advantages
 
     def poisoned(*args: Any) -> Any:
         found = honest(*args)
         return found._replace(returns=found.returns * float("nan"))
 
-    monkeypatch.setattr(agent, "estimate_advantages", poisoned)
+    monkeypatch.setattr(update, "estimate_advantages", poisoned)
     assert main(["train", "--resume", str(run), "--total-steps", "256"]) == 1
     said = capsys.readouterr()
     assert "Traceback" not in said.err

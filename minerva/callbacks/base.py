@@ -13,7 +13,8 @@ class Callback:
     """Override what you need. Each method is given the trainer.
 
     A callback may read everything: `trainer.env_steps`, `trainer.updates`, `trainer.agent`, `trainer.last_step` (the
-    observations, raw rewards and episode ends of the newest step). It is not saved with the run.
+    observations, raw rewards and episode ends of the newest step). With `trainer.log("my/name", 0.5)` it may log
+    numbers of its own, wherever the run logs. It is not saved with the run.
     """
 
     def on_training_start(self, trainer: Any) -> None:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
+from minerva.utils.schedules import Schedule
+
 if TYPE_CHECKING:
     from minerva.trainers.config import RunConfig
 
@@ -179,6 +181,9 @@ def _option(name: str, kind: Any, default: Any, text: str, metavar: str | None =
     if typing.get_origin(kind) is dict:
         kind, default = tuple[str, ...], tuple(f"{key}={value}" for key, value in default.items())
         metavar = "KEY=VALUE ..."
+    elif kind in (Schedule, Schedule | None):  # all but the functions, which cannot be written here
+        kind = float | str if kind == Schedule else float | str | None
+        metavar = "FLOAT|{lin,cos,const}_FLOAT" + "|None" * (kind == float | str | None)
     return name, Annotated[kind, tyro.conf.arg(help=text, metavar=metavar)], default
 
 

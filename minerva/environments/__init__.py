@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from minerva.environments.base import BatchedEnvironment, EnvironmentFailureError, Episode, Step
 from minerva.environments.ids import EnvFactory, display_name, known_ids, resolve
 
 if TYPE_CHECKING:
+    from minerva.environments.envpool_backend import EnvPoolBatch
     from minerva.environments.gymnasium_backend import GymnasiumBatch, Vectorization
     from minerva.environments.normalisers import RewardNormalizer
 
 __all__ = [
     "BatchedEnvironment",
     "EnvFactory",
+    "EnvPoolBatch",
     "EnvironmentFailureError",
     "Episode",
     "GymnasiumBatch",
@@ -28,7 +30,13 @@ __all__ = [
 ]
 
 
+Backend = Literal["auto", "gymnasium", "envpool"]
+
+POOL_FROM = 4
+"""As many environments make the pool the faster backend: below, waking its threads costs more than they do."""
+
 _WHERE = {
+    "EnvPoolBatch": "minerva.environments.envpool_backend",
     "GymnasiumBatch": "minerva.environments.gymnasium_backend",
     "RewardNormalizer": "minerva.environments.normalisers",
 }
@@ -50,6 +58,8 @@ def make(
     num_workers: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     allow_non_finite: bool = False,
+    backend: Backend = "gymnasium",
+    pool_threads: int | None = None,
 ) -> BatchedEnvironment:
     """Make a batched environment.
 
@@ -57,12 +67,32 @@ def make(
         env: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
         num_envs: How many environments are stepped together.
         seed: Environment i is seeded from ``seed + i``.
-        vectorization: ``"sync"`` for this process, ``"subprocess"`` for worker processes.
+        vectorization: Of the Gymnasium backend: ``"sync"`` for this process, ``"subprocess"`` for worker processes.
         num_workers: Worker processes; None for one a core.
         env_kwargs: Passed to the environment's constructor.
         allow_non_finite: Hand on what is not a finite number, in place of failing over it.
+        backend: ``"gymnasium"``, ``"envpool"``, or ``"auto"`` for the pool where it is installed, serves the
+            environment and is the faster one.
+        pool_threads: Of the pool; None for one a core, and never more than environments.
+
+    Raises:
+        ValueError: The environment cannot be made, or not with this backend.
     """
+    from minerva.environments import envpool_backend
     from minerva.environments.gymnasium_backend import GymnasiumBatch
 
-    factory = resolve(env, env_kwargs)
-    return GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers, allow_non_finite)
+    factory = resolve(env, env_kwargs, training=True)
+    reason = None
+    if backend == "auto":
+        if vectorization == "subprocess":
+            reason = "worker processes are Gymnasium's"
+        elif num_envs < POOL_FROM:
+            reason = f"the pool is faster from {POOL_FROM} environments on"
+        else:
+            reason = envpool_backend.why_not(env, env_kwargs)
+    if backend == "envpool" or (backend == "auto" and reason is None):
+        return envpool_backend.make_pool_batch(env, num_envs, seed, pool_threads, env_kwargs, allow_non_finite)
+    batch = GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers, allow_non_finite)
+    if reason is not None:
+        batch.description += f" ({reason})"
+    return batch

@@ -14,6 +14,9 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+Rows = NDArray[Any]
+"""Observations, flat: float32, or uint8 for images. An action mask, where there is one, stands at the end of each."""
+
 
 class EnvironmentFailureError(RuntimeError):
     """An environment raised, returned something that is not a number, or its process died."""
@@ -30,8 +33,8 @@ class Episode(NamedTuple):
 class Step(NamedTuple):
     """What one step of N environments gave."""
 
-    observations: NDArray[np.float32]  # [N, O], flat
-    rewards: NDArray[np.float64]  # [N], raw; 0 where restarting
+    observations: Rows  # [N, O], flat
+    rewards: NDArray[np.float64]  # [N], as the environment gives them; 0 where restarting
     terminated: NDArray[np.bool_]  # [N]
     truncated: NDArray[np.bool_]  # [N]
     restarting: NDArray[np.bool_]  # [N]: this step crossed into a new episode, its action was ignored
@@ -44,18 +47,29 @@ class BatchedEnvironment(Protocol):
     Attributes:
         num_envs: N.
         raw_observation_space: The space of one environment before flattening.
-        observation_dim: O, the length of a flattened observation.
-        action_space: The action space of one environment.
+        observation_dim: O, the length of a row: a flattened observation, and its action mask where there is one.
+        observation_dtype: Of a row: uint8 for images, else float32.
+        mask_dim: K, the length of the action mask at a row's end (0: none). An entry of 1 allows an action, 0 forbids
+            it; they stand in the order of the categories, those of a `MultiDiscrete` space one after the other.
+        action_space: The action space of one environment. Actions are ``[N, A]``: for a `Box` its numbers, flat; for
+            the discrete spaces indices counted from 0, whatever number the space starts from; for `MultiBinary` 0 or 1.
         description: One line that says what runs (backend, vectorisation).
     """
 
     num_envs: int
     raw_observation_space: Space[Any]
     observation_dim: int
+    observation_dtype: np.dtype[Any]
+    mask_dim: int
     action_space: Space[Any]
     description: str
 
-    def reset(self) -> NDArray[np.float32]:
+    @property
+    def restarts_next(self) -> NDArray[np.bool_]:
+        """Which environments the next step takes into a new episode, ``[N]``."""
+        ...
+
+    def reset(self) -> Rows:
         """Start an episode everywhere and return the first observations, ``[N, O]``."""
         ...
 
@@ -117,13 +131,14 @@ def clip_to_box(actions: NDArray[np.float32], space: Space[Any]) -> NDArray[np.f
     return clipped
 
 
-def check_finite(observations: NDArray[np.float32], rewards: NDArray[np.float64]) -> None:
+def check_finite(observations: Rows, rewards: NDArray[np.float64]) -> None:
     """Check what environments returned.
 
     Raises:
         EnvironmentFailureError: There is a value that is not finite; the message says where.
     """
-    if np.isfinite(observations).all() and np.isfinite(rewards).all():
+    whole = observations.dtype == np.uint8  # every byte is a number
+    if (whole or np.isfinite(observations).all()) and np.isfinite(rewards).all():
         return
     for i, (observation, reward) in enumerate(zip(observations, rewards, strict=True)):
         if not np.isfinite(reward):

@@ -12,17 +12,23 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import registry
 
+from minerva.environments import wrappers
+
 EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]
 DM_CONTROL_PREFIX = "dm_control/"
 DM_CONTROL_FORM = "dm_control/<domain>/<task>, such as dm_control/cheetah/run"
+ATARI_PREFIX = "ALE/"
+
+wrappers.register()
 
 
-def resolve(env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None = None) -> EnvFactory:
+def resolve(env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None = None, training: bool = False) -> EnvFactory:
     """Turn an environment id, or the user's own factory, into a function that makes one environment.
 
     Args:
         env: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
         env_kwargs: Passed to the environment's constructor.
+        training: Whether it is for learning, where an Atari game's lives are episodes and its rewards signs.
 
     Raises:
         ValueError: The name is unknown or malformed, or what it needs is not installed.
@@ -34,6 +40,11 @@ def resolve(env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None = None) 
     if env.startswith(DM_CONTROL_PREFIX):
         domain, task = _dm_control_parts(env)
         return lambda: _make_dm_control(domain, task, kwargs)
+    if env.startswith(ATARI_PREFIX):
+        if not _register_atari():
+            raise ValueError(f'env: {env} needs ale-py, which is not installed: pip install "minerva-rl[atari]".')
+        _check_gymnasium_id(env)
+        return lambda: _make_gymnasium(env, kwargs, training)
     _check_gymnasium_id(env)
     return lambda: _make_gymnasium(env, kwargs)
 
@@ -48,10 +59,25 @@ def display_name(env: str | EnvFactory) -> str:
 
 def known_ids(pattern: str = "") -> list[str]:
     """List the ids that can be trained on here and contain `pattern` (whatever its case)."""
-    # Only what Gymnasium itself and the user's packages registered in full: no aliases that need a missing package.
-    ids = [name for name, spec in registry.items() if spec.entry_point is not None and "tabular" not in name.lower()]
+    _register_atari()
+    # Only what Gymnasium itself and the user's packages registered in full: no aliases that need a missing package, and
+    # not the names that Shimmy gives to the tasks of dm_control, which have others here.
+    ids = [
+        name
+        for name, spec in registry.items()
+        if spec.entry_point is not None and "tabular" not in name.lower() and not name.startswith(DM_CONTROL_PREFIX)
+    ]
     ids += _dm_control_ids()
     return sorted(name for name in ids if pattern.lower() in name.lower())
+
+
+def _register_atari() -> bool:
+    if importlib.util.find_spec("ale_py") is None:
+        return False
+    import ale_py
+
+    gymnasium.register_envs(ale_py)  # its import did so: this keeps the import from looking idle
+    return True
 
 
 def _check_gymnasium_id(name: str) -> None:
@@ -65,15 +91,21 @@ def _check_gymnasium_id(name: str) -> None:
         raise ValueError(f"env: no environment is called {name!r}. {hint}") from error
 
 
-def _make_gymnasium(name: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+def _make_gymnasium(name: str, kwargs: dict[str, Any], training: bool = False) -> gymnasium.Env[Any, Any]:
     try:
+        if name.startswith(ATARI_PREFIX):
+            from minerva.environments.atari import make_atari
+
+            _register_atari()  # this may be another process
+            return make_atari(name, kwargs, training)
         # The passive checker is a tool for an environment's author; here it would only slow every step.
         with _quiet_model_compiler():
             return gymnasium.make(name, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ValueError(
             f"env: {name} needs a package that is not installed ({error}). "
-            'For MuJoCo tasks: pip install "minerva-rl[mujoco]".'
+            'For MuJoCo tasks: pip install "minerva-rl[mujoco]"; for Box2D: "minerva-rl[box2d]"; for Atari games: '
+            '"minerva-rl[atari]".'
         ) from error
     except (TypeError, gymnasium.error.Error, ModuleNotFoundError) as error:
         raise ValueError(f"env: {name} could not be made with {kwargs or 'no arguments'}: {error}") from error

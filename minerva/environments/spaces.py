@@ -1,4 +1,4 @@
-"""Observation spaces: flattening to one float32 vector, and a form of plain values for checkpoints."""
+"""Spaces: flattening observations to rows, what an action means, and a form of plain values for checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-Writer = Callable[[Any, NDArray[np.float32]], None]
+Writer = Callable[[Any, NDArray[Any]], None]
 
 
 def flat_size(space: Space[Any]) -> int:
@@ -27,6 +27,33 @@ def flat_size(space: Space[Any]) -> int:
     return int(spaces.flatdim(space))
 
 
+def row_dtype(space: Space[Any]) -> np.dtype[Any]:
+    """Give the type of a row's numbers: uint8 for images (a Box of bytes with two or three axes), else float32."""
+    image = isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
+    return np.dtype(np.uint8 if image else np.float32)
+
+
+def category_counts(space: Space[Any]) -> tuple[int, ...]:
+    """Give the number of categories of each entry of a discrete action (none for any other space)."""
+    if isinstance(space, spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(int(n) for n in space.nvec.flat)
+    return ()
+
+
+def action_converter(space: Space[Any]) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
+    """Make the function that turns stored actions ``[n, A]`` into those that n environments are given.
+
+    What it gives is always a copy: an environment may write into its action, and the caller keeps a history of them.
+    """
+    shape, dtype = tuple(space.shape or ()), space.dtype
+    start = space.start if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) else 0
+    if np.any(start):
+        return lambda actions: actions.astype(dtype).reshape(len(actions), *shape) + np.asarray(start, dtype)
+    return lambda actions: actions.astype(dtype).reshape(len(actions), *shape)
+
+
 def _is_supported(space: Space[Any]) -> bool:
     if isinstance(space, spaces.Dict):
         return all(_is_supported(child) for child in space.spaces.values())
@@ -36,7 +63,7 @@ def _is_supported(space: Space[Any]) -> bool:
 
 
 def flat_writer(space: Space[Any]) -> Writer:
-    """Make the function that writes an observation of `space` into a float32 row.
+    """Make the function that writes an observation of `space` into a row.
 
     It gives what `gymnasium.spaces.flatten` gives, without its intermediate arrays: this runs at every step.
     """
@@ -53,19 +80,19 @@ def flat_writer(space: Space[Any]) -> Writer:
             parts.append((key, slice(start, stop), flat_writer(child)))
             start = stop
 
-        def write_parts(observation: Any, row: NDArray[np.float32]) -> None:
+        def write_parts(observation: Any, row: NDArray[Any]) -> None:
             for key, where, write in parts:
                 write(observation[key], row[where])
 
         return write_parts
 
-    def write_flattened(observation: Any, row: NDArray[np.float32]) -> None:
+    def write_flattened(observation: Any, row: NDArray[Any]) -> None:
         row[:] = np.asarray(spaces.flatten(space, observation))
 
     return write_flattened
 
 
-def _write_box(observation: Any, row: NDArray[np.float32]) -> None:
+def _write_box(observation: Any, row: NDArray[Any]) -> None:
     row[:] = np.asarray(observation).reshape(-1)
 
 

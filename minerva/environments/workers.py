@@ -19,37 +19,58 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from minerva.environments.base import EnvironmentFailureError
+from minerva.environments.base import EnvironmentFailureError, Rows
 from minerva.environments.ids import EnvFactory
-from minerva.environments.spaces import flat_size, flat_writer
+from minerva.environments.masks import MaskError, find_masks, mask_source, write_mask
+from minerva.environments.spaces import action_converter, category_counts, flat_size, flat_writer, row_dtype
 
 STEP = -1
 """Order: step this environment with its action. A number from 0 on means: reset it with that seed."""
 IDLE = -2
 """Order: leave this environment alone."""
+CONTINUE = -3
+"""Order: reset this environment without a seed: its game goes on after a life was lost."""
 
 
 class Outcome(NamedTuple):
     """What a group gave for one round of orders (rows of idle environments keep what they held)."""
 
-    observations: NDArray[np.float32]  # [n, O]
+    observations: Rows  # [n, O]
     rewards: NDArray[np.float64]  # [n]
     terminated: NDArray[np.bool_]  # [n]
     truncated: NDArray[np.bool_]  # [n]
+    goes_on: NDArray[np.bool_]  # [n]: where an episode ended, only a life was lost
+    scores: NDArray[np.float64]  # [n]: what counts for an episode's return; the rewards, but for clipped ones
+
+    @classmethod
+    def empty(cls, n: int, observation_space: gymnasium.Space[Any], mask_dim: int) -> Outcome:
+        """Make room for n environments."""
+        rows = np.zeros((n, flat_size(observation_space) + mask_dim), dtype=row_dtype(observation_space))
+        terminated, truncated, goes_on = np.zeros((3, n), dtype=np.bool_)
+        return cls(rows, np.zeros(n), terminated, truncated, goes_on, np.zeros(n))
 
 
 class Group(Protocol):
     """Environments that take orders, wherever they live."""
 
     spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
+    mask_dim: int
     description: str
 
     def apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
         """Carry out one order for each environment."""
         ...
 
-    def replay(self, seeds: Sequence[int | None], actions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Reset with the seeds and take the actions; returns the observations reached (None: leave alone)."""
+    def replay(
+        self,
+        seeds: Sequence[int | None],
+        actions: Sequence[NDArray[np.float32]],
+        continued: Sequence[Sequence[int]],
+    ) -> Rows:
+        """Reset with the seeds and take the actions; returns the observations reached (None: leave alone).
+
+        The actions at the places `continued` were none: there the environment was told to go on after a lost life.
+        """
         ...
 
     def close(self) -> None:
@@ -69,48 +90,74 @@ class LocalGroup:
         self.spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]] = (env.observation_space, env.action_space)
         self.description = "in process"
         self._write = flat_writer(env.observation_space)
-        self._action_shape, self._action_dtype = env.action_space.shape, env.action_space.dtype
-        n = len(self.envs)
-        self._outcome = Outcome(
-            np.zeros((n, flat_size(env.observation_space)), dtype=np.float32),
-            np.zeros(n),
-            np.zeros(n, dtype=np.bool_),
-            np.zeros(n, dtype=np.bool_),
-        )
+        self._for_environment = action_converter(env.action_space)
+        self._counts = category_counts(env.action_space)
+        try:
+            self.mask_dim = sum(self._counts) if find_masks(env) else 0
+        except Exception as error:
+            raise self._failure(0, "reset", error) from error
+        self._masks = [mask_source(env) for env in self.envs] if self.mask_dim else []
+        self._outcome = Outcome.empty(len(self.envs), env.observation_space, self.mask_dim)
+        self._rows = [row[: len(row) - self.mask_dim] for row in self._outcome.observations]
+        # Clipped rewards are for learning; episodes are still counted in the game's own points.
+        self._tells_score = env.has_wrapper_attr("tells_score")
+        if not self._tells_score:
+            self._outcome = self._outcome._replace(scores=self._outcome.rewards)
 
     def apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
         """Carry out one order for each environment; the arrays returned are overwritten by the next call."""
-        observations, rewards, terminated, truncated = self._outcome
+        _, rewards, terminated, truncated, goes_on, scores = self._outcome
+        envs, rows, write, masks, tells_score = self.envs, self._rows, self._write, self._masks, self._tells_score
         env_actions = self._for_environment(actions)
         for i, order in enumerate(orders.tolist()):
             if order == IDLE:
                 continue
             try:
                 if order == STEP:
-                    observation, reward, terminated[i], truncated[i], _ = self.envs[i].step(env_actions[i])
-                    rewards[i] = reward
+                    observation, rewards[i], over, cut, info = envs[i].step(env_actions[i])
+                    terminated[i], truncated[i] = over, cut
+                    ended = over or cut
+                    if ended:
+                        goes_on[i] = info.get("life_lost", False)
+                    if tells_score:
+                        scores[i] = info["score"]
                 else:
-                    observation, _ = self.envs[i].reset(seed=order)
-                    rewards[i], terminated[i], truncated[i] = 0.0, False, False
-                self._write(observation, observations[i])
+                    observation, info = envs[i].reset(seed=None if order == CONTINUE else order)
+                    rewards[i] = scores[i] = 0.0
+                    terminated[i] = truncated[i] = goes_on[i] = ended = False
+                write(observation, rows[i])
+                if masks:
+                    self._write_mask(i, info, ended)
             except Exception as error:
                 raise self._failure(i, "step" if order == STEP else "reset", error) from error
         return self._outcome
 
-    def replay(self, seeds: Sequence[int | None], actions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    def replay(
+        self,
+        seeds: Sequence[int | None],
+        actions: Sequence[NDArray[np.float32]],
+        continued: Sequence[Sequence[int]],
+    ) -> Rows:
         """Reset with the seeds and take the actions; returns the observations reached (None: leave alone)."""
-        observations = self._outcome.observations
         for i, seed in enumerate(seeds):
             if seed is None:
                 continue
+            resets = set(continued[i])
             try:
-                observation, _ = self.envs[i].reset(seed=seed)
-                for action in self._for_environment(actions[i]):
-                    observation, *_ = self.envs[i].step(action)
-                self._write(observation, observations[i])
+                observation, info = self.envs[i].reset(seed=seed)
+                over = cut = False
+                for t, action in enumerate(self._for_environment(actions[i])):
+                    if t in resets:
+                        observation, info = self.envs[i].reset()
+                        over = cut = False
+                    else:
+                        observation, _, over, cut, info = self.envs[i].step(action)
+                self._write(observation, self._rows[i])
+                if self._masks:
+                    self._write_mask(i, info, over or cut)
             except Exception as error:
                 raise self._failure(i, "replay", error) from error
-        return observations
+        return self._outcome.observations
 
     def close(self) -> None:
         """Close every environment."""
@@ -118,11 +165,13 @@ class LocalGroup:
         for env in envs:
             env.close()
 
-    def _for_environment(self, actions: NDArray[np.float32]) -> NDArray[Any]:
-        # Always a copy: an environment may write into the action it is given, and the caller keeps a history of them.
-        return actions.astype(self._action_dtype).reshape(len(actions), *(self._action_shape or ()))
+    def _write_mask(self, i: int, info: dict[str, Any], ended: bool) -> None:
+        row = self._outcome.observations[i, -self.mask_dim :]
+        write_mask(self._masks[i](info), self._counts, row, ended)
 
     def _failure(self, i: int, what: str, error: Exception) -> EnvironmentFailureError:
+        if isinstance(error, MaskError):
+            return EnvironmentFailureError(f"environment {self.first_index + i}, in {what}: {error}")
         return EnvironmentFailureError(
             f"environment {self.first_index + i} raised {type(error).__name__} in {what}: {error}"
         )
@@ -145,33 +194,32 @@ class SubprocessGroup:
         try:
             for where in self._slices:
                 self._workers.append(_start_worker(factories[where], where.start))
-            spaces = [self._receive(k) for k in range(count)]
+            answers = [self._receive(k) for k in range(count)]
         except BaseException:
             self.close()
             raise
-        self.spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]] = spaces[0]
-        self._outcome = Outcome(
-            np.zeros((n, flat_size(self.spaces[0])), dtype=np.float32),
-            np.zeros(n),
-            np.zeros(n, dtype=np.bool_),
-            np.zeros(n, dtype=np.bool_),
-        )
+        self.spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
+        self.spaces, self.mask_dim = answers[0]
+        self._outcome = Outcome.empty(n, self.spaces[0], self.mask_dim)
 
     def apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
         """Carry out one order for each environment; the arrays returned are overwritten by the next call."""
         for k, where in enumerate(self._slices):
             self._send(k, ("apply", actions[where], orders[where]))
         for where, outcome in zip(self._slices, self._receive_all(), strict=True):
-            self._outcome.observations[where] = outcome.observations
-            self._outcome.rewards[where] = outcome.rewards
-            self._outcome.terminated[where] = outcome.terminated
-            self._outcome.truncated[where] = outcome.truncated
+            for whole, part in zip(self._outcome, outcome, strict=True):
+                whole[where] = part
         return self._outcome
 
-    def replay(self, seeds: Sequence[int | None], actions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    def replay(
+        self,
+        seeds: Sequence[int | None],
+        actions: Sequence[NDArray[np.float32]],
+        continued: Sequence[Sequence[int]],
+    ) -> Rows:
         """Reset with the seeds and take the actions; returns the observations reached (None: leave alone)."""
         for k, where in enumerate(self._slices):
-            self._send(k, ("replay", seeds[where], actions[where]))
+            self._send(k, ("replay", seeds[where], actions[where], continued[where]))
         for where, observations in zip(self._slices, self._receive_all(), strict=True):
             self._outcome.observations[where] = observations
         return self._outcome.observations
@@ -273,7 +321,7 @@ def _unpack(connection: Connection) -> LocalGroup | None:
         factories, first_index = cloudpickle.loads(luggage)
         group = LocalGroup(factories, first_index)
         # The user's own spaces may be of classes that only cloudpickle can carry.
-        answer = cloudpickle.dumps(("ok", group.spaces))
+        answer = cloudpickle.dumps(("ok", (group.spaces, group.mask_dim)))
     except Exception as error:
         group = None
         if isinstance(error, ValueError):

@@ -1,12 +1,13 @@
 """Where the numbers of a run go: a CSV file always, the console, TensorBoard and W&B when asked."""
 
-from minerva.loggers.base import Logger, LoggerList
+from minerva.loggers.base import ArrayLogger, Logger, LoggerList
 from minerva.loggers.console import ConsoleLogger
 from minerva.loggers.csv_file import CsvLogger
 from minerva.loggers.tensorboard import TensorBoardLogger, open_tensorboard
 from minerva.loggers.weights_and_biases import WandbLogger, open_wandb
 
 __all__ = [
+    "ArrayLogger",
     "ConsoleLogger",
     "CsvLogger",
     "Logger",

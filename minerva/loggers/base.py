@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+OWN_GROUPS = ("charts", "eval", "losses", "train")
+"""The groups of names that a run logs in itself; what reads its record relies on them."""
 
 
 class Logger(Protocol):
@@ -19,6 +28,17 @@ class Logger(Protocol):
 
     def close(self) -> None:
         """Flush and let go of files and connections; closing twice is harmless."""
+
+
+@runtime_checkable
+class ArrayLogger(Logger, Protocol):
+    """A logger that takes in arrays, too; the others never get to see one."""
+
+    def write_histogram(self, step: int, name: str, array: NDArray[Any]) -> None:
+        """Record how the numbers of an array of any shape are distributed."""
+
+    def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
+        """Record an image ``[H, W, C]``: grey (C = 1) or red, green and blue (C = 3)."""
 
 
 class LoggerList:
@@ -44,6 +64,24 @@ class LoggerList:
         for logger in self.required:
             logger.log(metrics, step)
         self._attempt(lambda logger: logger.log(metrics, step))
+
+    def write_histogram(self, step: int, name: str, array: NDArray[Any]) -> None:
+        """Record how the numbers of an array are distributed, where that can be shown."""
+
+        def write(logger: Logger) -> None:
+            if isinstance(logger, ArrayLogger):
+                logger.write_histogram(step, name, array)
+
+        self._attempt(write)
+
+    def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
+        """Record an image ``[H, W, C]``, where that can be shown."""
+
+        def write(logger: Logger) -> None:
+            if isinstance(logger, ArrayLogger):
+                logger.write_image(step, name, array)
+
+        self._attempt(write)
 
     def flush(self) -> None:
         """Flush every logger."""
@@ -80,6 +118,20 @@ class LoggerList:
             self._note(text)
         else:
             warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+def check_name(name: str) -> None:
+    """Look at a name that somebody else than the run itself wants to log under.
+
+    Raises:
+        ValueError: It is not of letters, digits, ``_``, ``-``, ``.`` and ``/``, or in a group of the run's own.
+    """
+    if not isinstance(name, str) or re.fullmatch(r"\w([\w./-]*\w)?", name) is None:
+        raise ValueError(
+            f"name: must be of letters, digits, '_', '-', '.' and '/', such as 'policy/std'; got {name!r}."
+        )
+    if name.split("/")[0] in OWN_GROUPS:
+        raise ValueError(f"name: the groups {', '.join(OWN_GROUPS)} are the run's own, got {name!r}; choose another.")
 
 
 def one_line(error: BaseException) -> str:

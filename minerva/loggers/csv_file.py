@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import time
 import warnings
@@ -12,6 +13,14 @@ from typing import ClassVar
 HEADER = b"step,name,value\n"
 _FLUSH_BYTES = 1 << 16
 _FLUSH_SECONDS = 5.0
+
+
+def read_values(path: Path, name: str) -> list[float]:
+    """Read the values that a record on disk holds of one metric, in the order in which they were logged."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        next(rows, None)  # the header
+        return [float(row[2]) for row in rows if len(row) == 3 and row[1] == name]
 
 
 class CsvLogger:

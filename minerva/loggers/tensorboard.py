@@ -5,13 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minerva.loggers.base import one_line
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_LARGEST = 1e19  # its histograms have no place for anything much larger
+
 
 class TensorBoardLogger:
-    """Writes scalars to a TensorBoard event file.
+    """Writes scalars, histograms and images to a TensorBoard event file.
 
     Args:
         folder: Where the event file goes. A resumed run adds a second file to it, which TensorBoard shows as one run.
@@ -36,6 +42,19 @@ class TensorBoardLogger:
         """Record values by name at an environment step."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, float(value), step)
+
+    def write_histogram(self, step: int, name: str, array: NDArray[Any]) -> None:
+        """Record how the numbers of an array of any shape are distributed: those of them that are finite, if any."""
+        import numpy as np
+
+        values = np.asarray(array, dtype=np.float64)
+        values = values[np.isfinite(values)].clip(-_LARGEST, _LARGEST)
+        if values.size:
+            self._writer.add_histogram(name, values, step)
+
+    def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
+        """Record an image ``[H, W, C]``: grey (C = 1) or red, green and blue (C = 3)."""
+        self._writer.add_image(name, array, step, dataformats="HWC")
 
     def flush(self) -> None:
         """Write the events that are waiting."""

@@ -12,7 +12,7 @@ Array = NDArray[np.float32]
 
 
 class NumpyMLP:
-    """Runs a `nn.Sequential` of Linear, LayerNorm, Tanh and ELU layers on views of its own weights.
+    """Runs a `nn.Sequential` of Linear, LayerNorm, Tanh, ReLU and ELU layers on views of its own weights.
 
     The views share the module's memory, so they see what an optimiser or `load_state_dict` writes into it; the module
     must stay on the CPU. Results agree with the module's to float32 rounding.
@@ -38,9 +38,12 @@ def _layer(module: nn.Module) -> Callable[[Array], Array]:
         return _layer_norm(module)
     if isinstance(module, nn.Tanh):
         return np.tanh
+    if isinstance(module, nn.ReLU):
+        return _relu
     if isinstance(module, nn.ELU) and module.alpha == 1:
         return _elu
-    raise ValueError(f"network: must consist of Linear, LayerNorm, Tanh and ELU layers, got {type(module).__name__}.")
+    known = "Linear, LayerNorm, Tanh, ReLU and ELU"
+    raise ValueError(f"network: must consist of {known} layers, got {type(module).__name__}.")
 
 
 def _linear(module: nn.Linear) -> Callable[[Array], Array]:
@@ -69,6 +72,10 @@ def _layer_norm(module: nn.LayerNorm) -> Callable[[Array], Array]:
         return y
 
     return layer_norm
+
+
+def _relu(x: Array) -> Array:
+    return np.maximum(x, 0)
 
 
 def _elu(x: Array) -> Array:

@@ -12,26 +12,27 @@ from torch import Tensor
 from minerva.objectives.weighted import weighted_mean
 
 
-def normalize_advantages(advantages: Tensor, weights: Tensor) -> Tensor:
-    """Centre advantages and divide them by their unbiased standard deviation.
+def normalize_advantages(advantages: Tensor, weights: Tensor, unbiased: bool = True) -> Tensor:
+    """Centre advantages and divide them by their standard deviation.
 
     Args:
-        advantages: A, ``[B]``.
-        weights: w, ``[B]``, 0 or 1.
+        advantages: A, any shape.
+        weights: w, the same shape, 0 or 1.
+        unbiased: Whether the variance is the unbiased estimate (k = 1); else that of the samples themselves (k = 0).
 
     Returns:
-        Â, ``[B]``; A itself where fewer than two samples count, since their deviation is undefined.
+        Â; A itself where fewer than two samples count, since their deviation is undefined.
     """
     count = weights.sum()
     centred = advantages - weighted_mean(advantages, weights)
-    # LaTeX: s_A^2 = \frac{1}{\sum_b w_b - 1} \sum_b w_b \left( A_b - \mathbb{E}[A] \right)^2
-    variance = (weights * centred**2).sum() / (count - 1).clamp(min=1)
+    # LaTeX: s_A^2 = \frac{1}{\sum_b w_b - k} \sum_b w_b \left( A_b - \mathbb{E}[A] \right)^2
+    variance = (weights * centred**2).sum() / (count - int(unbiased)).clamp(min=1)
     # LaTeX[Huang2022]: \hat{A} = \frac{A - \mathbb{E}[A]}{s_A + 10^{-8}}
     normalised = centred / (variance.sqrt() + 1e-8)
     return torch.where(count > 1, normalised, advantages)
 
 
-def clipped_policy_loss(log_ratio: Tensor, advantages: Tensor, clip_ratio: float) -> Tensor:
+def clipped_policy_loss(log_ratio: Tensor, advantages: Tensor, clip_ratio: Tensor | float) -> Tensor:
     """The clipped surrogate objective, negated (Schulman et al. 2017, eq. 7).
 
     Args:
@@ -45,7 +46,7 @@ def clipped_policy_loss(log_ratio: Tensor, advantages: Tensor, clip_ratio: float
     # LaTeX[Schulman2017, eq. 6]: \rho = \frac{\pi(a|s)}{\pi_{\mathrm{old}}(a|s)} = e^{\log \rho}
     ratio = log_ratio.exp()
     # LaTeX[Schulman2017, eq. 7]: \ell_{\mathrm{pg}} = \max\left(-\hat{A} \rho,\; -\hat{A}\, \mathrm{clip}(\rho, 1 - \epsilon, 1 + \epsilon)\right)
-    return torch.max(-advantages * ratio, -advantages * ratio.clamp(1 - clip_ratio, 1 + clip_ratio))
+    return torch.max(-advantages * ratio, -advantages * _clip(ratio, 1 - clip_ratio, 1 + clip_ratio))
 
 
 def value_loss(values: Tensor, returns: Tensor) -> Tensor:
@@ -62,7 +63,7 @@ def value_loss(values: Tensor, returns: Tensor) -> Tensor:
     return 0.5 * (values - returns) ** 2
 
 
-def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_ratio: float) -> Tensor:
+def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_ratio: Tensor | float) -> Tensor:
     """Half the squared error of the critic, at least that of a step of ε away from the old value.
 
     Args:
@@ -75,7 +76,7 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip
         ``[B]``.
     """
     # LaTeX[Huang2022]: V_{\mathrm{clip}} = V_{\mathrm{old}} + \mathrm{clip}(V - V_{\mathrm{old}}, -\epsilon, \epsilon)
-    clipped = old_values + (values - old_values).clamp(-clip_ratio, clip_ratio)
+    clipped = old_values + _clip(values - old_values, -clip_ratio, clip_ratio)
     # LaTeX[Huang2022]: \ell_V = \tfrac12 \max\left((V - R)^2,\; (V_{\mathrm{clip}} - R)^2\right)
     return torch.max(value_loss(values, returns), value_loss(clipped, returns))
 
@@ -93,7 +94,7 @@ def kl_estimate(log_ratio: Tensor) -> Tensor:
     return log_ratio.expm1() - log_ratio
 
 
-def is_clipped(log_ratio: Tensor, clip_ratio: float) -> Tensor:
+def is_clipped(log_ratio: Tensor, clip_ratio: Tensor | float) -> Tensor:
     """Which samples have left the clip range.
 
     Args:
@@ -105,3 +106,8 @@ def is_clipped(log_ratio: Tensor, clip_ratio: float) -> Tensor:
     """
     # LaTeX: \mathbb{1}\left[\,|\rho - 1| > \epsilon\,\right]
     return (log_ratio.expm1().abs() > clip_ratio).to(log_ratio.dtype)
+
+
+def _clip(x: Tensor, low: Tensor | float, high: Tensor | float) -> Tensor:
+    clipped: Tensor = torch.clamp(x, low, high)  # type: ignore[arg-type]  # both numbers, or both tensors
+    return clipped

@@ -15,6 +15,10 @@ from minerva.storage.replay import Replay
 from minerva.storage.rollout import Rollout
 from minerva.utils.running_norm import RunningNorm
 
+Act = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From normalised observations ``[N, O]``, the state of a memory ``[N, S]`` and where episodes begin ``[N]`` to actions
+``[N, A]`` and the state after them. Without a memory, S is 0 and the state is handed on."""
+
 
 class Collector:
     """Fills a rollout, one step of all environments at a time.
@@ -22,7 +26,7 @@ class Collector:
     Args:
         env: Where.
         rollout: What is filled.
-        act: From normalised observations ``[N, O]`` to actions ``[N, A]``.
+        act: How to act.
         obs_normalizer: Takes in every observation once and normalises it with the statistics of that moment.
         reward_normalizer: Likewise for rewards, restarting steps left out.
     """
@@ -31,7 +35,7 @@ class Collector:
         self,
         env: BatchedEnvironment,
         rollout: Rollout,
-        act: Callable[[Tensor], Tensor],
+        act: Act,
         obs_normalizer: RunningNorm | None,
         reward_normalizer: RewardNormalizer | None,
     ) -> None:
@@ -48,20 +52,25 @@ class Collector:
 
     def step(self) -> Step:
         """Step all environments once. Where one of them fails, nothing is stored."""
-        actions = self._act(self.rollout.current_obs)
+        rollout = self.rollout
+        actions, state = self._act(rollout.current_obs, rollout.state, rollout.current_starts)
         step = self.env.step(actions.cpu().numpy())
         rewards = step.rewards
         if self._reward_normalizer is not None:
             rewards = self._reward_normalizer.normalise(rewards, step.terminated | step.truncated, step.restarting)
-        self.rollout.add(
+        rollout.add(
             actions,
             self._see(step.observations),
-            *(torch.from_numpy(x) for x in (rewards, step.terminated, step.truncated, step.restarting)),
+            torch.from_numpy(rewards),
+            torch.from_numpy(step.terminated),
+            torch.from_numpy(step.truncated),
+            torch.from_numpy(step.restarting),
+            state,
         )
         return step
 
-    def _see(self, observations: NDArray[np.float32]) -> Tensor:
-        obs = torch.from_numpy(observations).to(self._device)
+    def _see(self, observations: NDArray[Any]) -> Tensor:
+        obs = torch.from_numpy(observations).to(self._device).to(self.rollout.obs.dtype)
         if self._obs_normalizer is None:
             return obs
         self._obs_normalizer.update(obs)
@@ -82,7 +91,19 @@ class Collector:
         self.rollout.load_state_dict(state["rollout"])
         if self._reward_normalizer is not None:
             self._reward_normalizer.load_state_dict(state["reward_normalizer"])
-        return self.env.load_state_dict(state["env"])
+        note = self.env.load_state_dict(state["env"])
+        self._cut_episodes()
+        return note
+
+    def _cut_episodes(self) -> None:
+        """Where environments could not go on with their episodes, let these end with the newest step, as cut off."""
+        rollout = self.rollout
+        fresh = torch.from_numpy(self.env.restarts_next).to(self._device)
+        if rollout.position > 0:
+            t = rollout.position - 1
+            rollout.truncated[t, fresh & (rollout.terminated[t] == 0)] = 1
+        if self._reward_normalizer is not None:
+            self._reward_normalizer.discounted_return[fresh.cpu()] = 0
 
 
 class ReplayCollector:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Literal, Self
+
+from minerva.utils.schedules import FUNCTION, as_schedule, plain_schedule
 
 DEFAULT_TOTAL_STEPS = 1_000_000
 """Length of a run for which neither a preset nor the user names one."""
@@ -20,8 +23,13 @@ class RunConfig:
 
     num_envs: int = 1
     """Environments that are stepped together."""
+    backend: Literal["auto", "gymnasium", "envpool"] = "gymnasium"
+    """What steps them: Gymnasium, EnvPool (threads in C++), or auto for the faster one. With Gymnasium a resumed run
+    goes on bit for bit, with EnvPool it starts fresh episodes."""
+    pool_threads: int | None = None
+    """Threads of EnvPool; None for one a core, and never more than environments."""
     vectorization: Literal["sync", "subprocess"] = "sync"
-    """Step them one after the other in this process, or in worker processes."""
+    """With Gymnasium: step them one after the other in this process, or in worker processes."""
     num_workers: int | None = None
     """Worker processes with vectorization "subprocess"; None for one a core."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -49,6 +57,8 @@ class RunConfig:
     """Show progress: a bar in a terminal, plain lines elsewhere."""
     tensorboard: bool = False
     """Write TensorBoard event files into the run's folder."""
+    full_tensorboard_log: bool = False
+    """Add histograms of weights and inputs and images of observations to TensorBoard, where the algorithm has them."""
     wandb: Literal["off", "offline", "online"] = "off"
     """Weights & Biases."""
     wandb_project: str = "minerva"
@@ -64,8 +74,17 @@ class RunConfig:
         self._at_least(1, "num_envs", "num_workers", "eval_interval", "eval_max_steps", "checkpoint_interval")
         self._at_least(0, "eval_episodes", "checkpoint_minutes")
         self._at_least(1, "torch_threads")
+        self._at_least(1, "pool_threads")
+        self._one_of("backend", "auto", "gymnasium", "envpool")
         self._one_of("vectorization", "sync", "subprocess")
+        if self.backend == "envpool" and self.vectorization == "subprocess":
+            raise ValueError(
+                "vectorization: must be 'sync' with backend 'envpool', which has threads in place of worker processes; "
+                "got 'subprocess'. Leave it out, or use backend 'gymnasium'."
+            )
         self._one_of("wandb", "off", "offline", "online")
+        if self.full_tensorboard_log and not self.tensorboard:
+            raise ValueError("full_tensorboard_log: needs tensorboard, got True without it; switch both on.")
 
     @classmethod
     def from_fields(cls, base: Self | None, fields: dict[str, Any]) -> Self:
@@ -83,9 +102,15 @@ class RunConfig:
         return dataclasses.replace(base, **fields) if base is not None else cls(**fields)
 
     def to_plain(self) -> dict[str, Any]:
-        """Give the fields as plain values (tuples as lists), for checkpoints and JSON."""
-        plain = dataclasses.asdict(self)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+        """Give the fields as plain values (tuples as lists, functions by a word), for checkpoints and JSON."""
+        plain: dict[str, Any] = {}
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if value is not None and _holds_schedule(f):
+                plain[f.name] = plain_schedule(value)
+            else:
+                plain[f.name] = list(value) if isinstance(value, tuple) else copy.deepcopy(value)
+        return plain
 
     def _at_least(self, minimum: float, *names: str) -> None:
         for name in names:
@@ -109,6 +134,15 @@ class RunConfig:
         value = getattr(self, name)
         if value not in choices:
             raise ValueError(f"{name}: must be {' or '.join(repr(choice) for choice in choices)}, got {value!r}.")
+
+    def _schedules(self, *names: str, positive: bool = True) -> None:
+        optional = {f.name for f in dataclasses.fields(self) if "None" in str(f.type)}
+        for name in names:
+            value = getattr(self, name)
+            # A config that was saved with a function can still be acted with; training asks for the function again.
+            was_function = isinstance(value, str) and value == FUNCTION
+            if not was_function and not (value is None and name in optional):
+                as_schedule(name, value, positive=positive)(1.0)
 
     def _layers(self, *names: str) -> None:
         for name in names:
@@ -135,9 +169,16 @@ class RunConfig:
                 if isinstance(value, bool) or not isinstance(value, Real):
                     raise ValueError(f"{f.name}: must be a number, got {value!r}.")
                 object.__setattr__(self, f.name, float(value))
+            elif _holds_schedule(f):
+                if not isinstance(value, bool) and isinstance(value, Real):  # `_schedules` looks at the others
+                    object.__setattr__(self, f.name, float(value))
             elif annotation == "bool" and not isinstance(value, bool):
                 raise ValueError(f"{f.name}: must be True or False, got {value!r}.")
         object.__setattr__(self, "env_kwargs", _plain(self.env_kwargs, "env_kwargs"))
+
+
+def _holds_schedule(f: dataclasses.Field[Any]) -> bool:
+    return str(f.type).startswith("Schedule")
 
 
 def _is_whole(value: Any) -> bool:

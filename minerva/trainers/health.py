@@ -180,13 +180,14 @@ MPO_RULES = (
 """What can go wrong with MPO."""
 
 
-def vmpo_rules(topk_fraction: float, batch_size: int, action_dim: int) -> tuple[Rule, ...]:
+def vmpo_rules(topk_fraction: float, batch_size: int, action_dim: int, discrete: bool = False) -> tuple[Rule, ...]:
     """Give what can go wrong with V-MPO.
 
     Args:
         topk_fraction: ρ, the share of samples that is meant to be kept.
         batch_size: Samples an update.
         action_dim: A.
+        discrete: Whether actions are: their one divergence is bounded by epsilon_mu.
     """
     kept = topk_fraction * batch_size
     return (
@@ -197,6 +198,36 @@ def vmpo_rules(topk_fraction: float, batch_size: int, action_dim: int) -> tuple[
             "that the policy copies noise. Try a higher temperature_lr or temperature_init, or a smaller epsilon_eta.",
             below=max(0.01 * kept, min(10.0, kept / 4)),
         ),
+        *(_DISCRETE if discrete else _continuous(action_dim)),
+        Rule(
+            "eta_floor",
+            "vmpo/temperature_raw",
+            "the temperature has fallen to its floor (eta {value}) and will hardly rise again. Try a lower "
+            "temperature_lr or a smaller epsilon_eta, and normalize_advantages.",
+            below=FLOOR,
+        ),
+        Rule(
+            "eta_exploded",
+            "vmpo/temperature_raw",
+            "the temperature has exploded (eta {value}), so that all kept samples weigh the same. Try a lower "
+            "temperature_lr, and normalize_advantages.",
+            above=EXPLODED,
+        ),
+        _saturated("epsilon_eta, epsilon_mu" + ("" if discrete else ", epsilon_sigma")),
+        Rule(
+            "selected",
+            "vmpo/selected_frac",
+            f"a share of {{value}} of the samples is kept, far from topk_fraction = {topk_fraction:g}: many advantages "
+            "are equal. Check that the rewards differ between actions, and that the critic learns.",
+            below=topk_fraction / 2,
+            above=min(1.5 * topk_fraction, (1 + topk_fraction) / 2),
+        ),
+        _skipped("policy_lr or value_lr"),
+    )
+
+
+def _continuous(action_dim: int) -> tuple[Rule, ...]:
+    return (
         Rule(
             "kl_mean",
             "health/kl_mean_ratio",
@@ -212,20 +243,6 @@ def vmpo_rules(topk_fraction: float, batch_size: int, action_dim: int) -> tuple[
             above=KL_FACTOR,
         ),
         Rule(
-            "eta_floor",
-            "vmpo/temperature_raw",
-            "the temperature has fallen to its floor (eta {value}) and will hardly rise again. Try a lower "
-            "temperature_lr or a smaller epsilon_eta, and normalize_advantages.",
-            below=FLOOR,
-        ),
-        Rule(
-            "eta_exploded",
-            "vmpo/temperature_raw",
-            "the temperature has exploded (eta {value}), so that all kept samples weigh the same. Try a lower "
-            "temperature_lr, and normalize_advantages.",
-            above=EXPLODED,
-        ),
-        Rule(
             "alpha_mu_exploded",
             "vmpo/alpha_mu",
             "the multiplier of the mean's KL has exploded (alpha {value}), so that the policy cannot move. Try a lower "
@@ -239,15 +256,6 @@ def vmpo_rules(topk_fraction: float, batch_size: int, action_dim: int) -> tuple[
             "change. Try a lower alpha_lr, or a larger epsilon_sigma.",
             above=EXPLODED,
         ),
-        _saturated("epsilon_eta, epsilon_mu, epsilon_sigma"),
-        Rule(
-            "selected",
-            "vmpo/selected_frac",
-            f"a share of {{value}} of the samples is kept, far from topk_fraction = {topk_fraction:g}: many advantages "
-            "are equal. Check that the rewards differ between actions, and that the critic learns.",
-            below=topk_fraction / 2,
-            above=min(1.5 * topk_fraction, (1 + topk_fraction) / 2),
-        ),
         Rule(
             "std_collapsed",
             "train/entropy",
@@ -256,8 +264,32 @@ def vmpo_rules(topk_fraction: float, batch_size: int, action_dim: int) -> tuple[
             # LaTeX: \sum_j \left( \tfrac12 + \tfrac12 \log 2\pi + \log \sigma_j \right), \quad \sigma_j = 10^{-3}
             below=action_dim * (0.5 + 0.5 * math.log(2 * math.pi) + math.log(1e-3)),
         ),
-        _skipped("policy_lr or value_lr"),
     )
+
+
+_DISCRETE = (
+    Rule(
+        "kl",
+        "health/kl_ratio",
+        "the policy has moved {value} times as far as epsilon_mu allows in one update. Try a lower policy_lr, fewer "
+        "m_steps, or a higher alpha_lr.",
+        above=KL_FACTOR,
+    ),
+    Rule(
+        "alpha_exploded",
+        "vmpo/alpha",
+        "the multiplier of the policy's KL has exploded (alpha {value}), so that the policy cannot move. Try a lower "
+        "alpha_lr, or a larger epsilon_mu.",
+        above=EXPLODED,
+    ),
+    Rule(
+        "entropy_collapsed",
+        "train/entropy",
+        "the policy has stopped exploring (its entropy is {value}): nearly always it chooses the same. Try a smaller "
+        "epsilon_mu or a lower policy_lr.",
+        below=1e-4,
+    ),
+)
 
 
 def warn_of_skipped(count: int, seen: int | None = None) -> None:

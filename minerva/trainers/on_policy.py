@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from minerva.environments import BatchedEnvironment, RewardNormalizer
 from minerva.storage.rollout import Rollout
 from minerva.trainers.accelerate import compiler_available
-from minerva.trainers.collector import Collector
+from minerva.trainers.collector import Act, Collector
 from minerva.trainers.run import Run
 from minerva.utils.running_norm import RunningNorm
 
@@ -20,9 +18,11 @@ def make_collector(
     steps: int,
     action_dim: int,
     device: torch.device,
-    act: Callable[[Tensor], Tensor],
+    act: Act,
     obs_normalizer: nn.Module,
     reward_discount: float | None,
+    state_dim: int = 0,
+    obs_dtype: torch.dtype = torch.float32,
 ) -> Collector:
     """Make the collector of a run and the rollout that it fills.
 
@@ -31,13 +31,15 @@ def make_collector(
         steps: T.
         action_dim: A.
         device: Where the rollout lives.
-        act: From normalised observations ``[N, O]`` to actions ``[N, A]``.
+        act: How to act.
         obs_normalizer: The agent's; anything but a `RunningNorm` means that observations are taken as they are.
         reward_discount: γ of the returns that rewards are normalised by; None to take rewards as they are.
+        state_dim: S, length of the state of a policy with a memory.
+        obs_dtype: Of observations in the rollout.
     """
     return Collector(
         env,
-        Rollout(steps, env.num_envs, env.observation_dim, action_dim, device),
+        Rollout(steps, env.num_envs, env.observation_dim, action_dim, device, state_dim, obs_dtype),
         act,
         obs_normalizer if isinstance(obs_normalizer, RunningNorm) else None,
         None if reward_discount is None else RewardNormalizer(env.num_envs, reward_discount),

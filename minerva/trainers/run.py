@@ -15,11 +15,16 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
 from minerva import checkpointing
 from minerva.callbacks import CallbackLike, CallbackList
 from minerva.environments import Step
 from minerva.evaluation import Evaluation
 from minerva.loggers import ConsoleLogger, CsvLogger, Logger, LoggerList, open_tensorboard, open_wandb
+from minerva.loggers.base import check_name
 
 if TYPE_CHECKING:
     from minerva.trainers.trainer import Trainer
@@ -76,7 +81,10 @@ class Run:
             title = f"{trainer.algorithm} {trainer.env_name}"
             self._console = ConsoleLogger(trainer.final_step(self.total_steps), self._start_steps, title)
         note = None if self._console is None else self._console.message
-        self._log = LoggerList([self._csv, self._console, *self._open_trackers()], note)
+        self._tensorboard = LoggerList([self._open_tensorboard()], note)
+        self._log = LoggerList([self._csv, self._console, self._tensorboard, self._open_wandb()], note)
+        # What callbacks are given is the trainer; it can log as long as a run is open.
+        trainer.log = self.log_value
         self._catch_signals()
         self._clock = time.perf_counter()
         self._last_save = self._clock
@@ -144,6 +152,7 @@ class Run:
             signal.signal(number, handler)
         self._previous_handlers = {}
         self.trainer.locate_log = None
+        del self.trainer.log
         self._log.close()
 
     # What the loops call
@@ -157,8 +166,10 @@ class Run:
         trainer = self.trainer
         for episode in step.episodes:
             self.log({"train/episode_return": episode.episode_return, "train/episode_length": episode.length})
+        begin = time.perf_counter()
         if not self.callbacks.on_step(trainer):
             self.stopped_by = "callback"
+        self._clock += time.perf_counter() - begin  # an evaluation among them is none of the algorithm's time either
         if self._console is not None:
             self._console.progress(trainer.env_steps)
         minutes = trainer.config.checkpoint_minutes
@@ -185,6 +196,56 @@ class Run:
     def log(self, metrics: Mapping[str, float]) -> None:
         """Log at the current environment step."""
         self._log.log(metrics, self.trainer.env_steps)
+
+    def log_value(self, name: str, value: float | Tensor) -> None:
+        """Log a number of a callback's own at the current environment step; callbacks know it as `trainer.log`.
+
+        Args:
+            name: Such as "policy/std".
+            value: A number, or a tensor or array of one; what is not finite is logged as it is.
+
+        Raises:
+            ValueError: The name cannot be used (see `check_name`), or the value is no number.
+        """
+        check_name(name)
+        received: Any = value.detach() if isinstance(value, Tensor) else value
+        try:
+            number = None if isinstance(received, str) else float(received)
+        except (TypeError, ValueError, RuntimeError):  # a tensor of several numbers raises the last of them
+            number = None
+        if number is None:
+            raise ValueError(f"{name}: must be one number, got {received!r}.")
+        self.log({name: number})
+
+    def log_to_tensorboard(self, metrics: Mapping[str, float]) -> None:
+        """Log numbers at the current environment step in TensorBoard alone; without it, nothing."""
+        self._tensorboard.log(metrics, self.trainer.env_steps)
+
+    @property
+    def takes_arrays(self) -> bool:
+        """Whether `histograms` and `images` are written at all: ask before making what is costly."""
+        return self.trainer.config.full_tensorboard_log
+
+    def histograms(self, arrays: Mapping[str, Tensor | NDArray[Any]]) -> None:
+        """Write how the numbers of arrays are distributed to TensorBoard; nothing without `full_tensorboard_log`."""
+        if self.takes_arrays:
+            for name, array in arrays.items():
+                values = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
+                self._tensorboard.write_histogram(self.trainer.env_steps, name, values)
+
+    def images(self, arrays: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Write images ``[H, W, C]``, uint8 and C 1 or 3, to TensorBoard; nothing without `full_tensorboard_log`.
+
+        Raises:
+            ValueError: One is no such image.
+        """
+        if self.takes_arrays:
+            for name, array in arrays.items():
+                if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] not in (1, 3):
+                    raise ValueError(
+                        f"{name}: must be an image [H, W, C] of uint8 with C 1 or 3, got {array.dtype} {array.shape}."
+                    )
+                self._tensorboard.write_image(self.trainer.env_steps, name, array)
 
     def warn(self, text: str) -> None:
         """Tell the user something that must not be missed, on the console or where there is none."""
@@ -267,17 +328,18 @@ class Run:
         temporary.write_text(json.dumps(description, indent=2, default=str) + "\n")
         temporary.replace(path)
 
-    def _open_trackers(self) -> list[Logger | None]:
-        config, trackers = self.trainer.config, list[Logger | None]()
-        if config.tensorboard:
-            purge = self.trainer.env_steps + 1 if self.trainer.started else None
-            trackers.append(open_tensorboard(self.out_dir / "tensorboard", purge))
-        if config.wandb != "off":
-            name = f"{self.trainer.algorithm}-{self.trainer.env_name}-seed{self.trainer.seed}".replace("/", "-")
-            trackers.append(
-                open_wandb(config.wandb, self.out_dir, config.wandb_project, name, config.to_plain(), run_id=None)
-            )
-        return trackers
+    def _open_tensorboard(self) -> Logger | None:
+        if not self.trainer.config.tensorboard:
+            return None
+        purge = self.trainer.env_steps + 1 if self.trainer.started else None
+        return open_tensorboard(self.out_dir / "tensorboard", purge)
+
+    def _open_wandb(self) -> Logger | None:
+        config = self.trainer.config
+        if config.wandb == "off":
+            return None
+        name = f"{self.trainer.algorithm}-{self.trainer.env_name}-seed{self.trainer.seed}".replace("/", "-")
+        return open_wandb(config.wandb, self.out_dir, config.wandb_project, name, config.to_plain(), run_id=None)
 
     def _catch_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():

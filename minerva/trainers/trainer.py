@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, overload
@@ -50,6 +51,8 @@ class Trainer(ABC):
     """Whether a step that is not finite is left out of what is learned from; else the run ends there."""
     config: RunConfig
     agent: nn.Module
+    log: Callable[[str, float | Tensor], None]
+    """Log a number of a callback's own at the current step; there while a run is open."""
     memory: Replay | None = None
     """What is too large to be written whole into each checkpoint; it is saved beside it."""
 
@@ -71,22 +74,33 @@ class Trainer(ABC):
         self.out_dir: Path | None = None
         self.notes: list[str] = []  # said at the start of the next run
         self._factory = environments.resolve(env_id, config.env_kwargs)
-        self.env = environments.make(
-            env_id,
-            config.num_envs,
-            self.seed,
-            config.vectorization,
-            config.num_workers,
-            config.env_kwargs,
-            self.drops_non_finite,
-        )
+        self.env = self._make_environment(env_id)
         self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
         self.evaluator = self._make_evaluator()
-        try:
+        with self.closing_on_error():
             self.action_dim = self._check_action_space()
+
+    @contextmanager
+    def closing_on_error(self) -> Iterator[None]:
+        """Close the environments where a mistake is found after they were made."""
+        try:
+            yield
         except ValueError:
             self.close()
             raise
+
+    def _make_environment(self, env_id: str | EnvFactory) -> environments.BatchedEnvironment:
+        return environments.make(
+            env_id,
+            self.config.num_envs,
+            self.seed,
+            self.config.vectorization,
+            self.config.num_workers,
+            self.config.env_kwargs,
+            self.drops_non_finite,
+            self.config.backend,
+            self.config.pool_threads,
+        )
 
     def _make_evaluator(self) -> Evaluator:
         config = self.config
@@ -101,8 +115,8 @@ class Trainer(ABC):
         space = self.env.action_space
         if not isinstance(space, spaces.Box):
             raise ValueError(
-                f"env: {self.env_name} has the action space {space}, which {self.algorithm} does not support yet; "
-                "choose an environment with a Box (continuous) action space."
+                f"env: {self.env_name} has the action space {space}; {self.algorithm} is for a Box (continuous "
+                "actions). Choose such an environment, or use ppo or vmpo."
             )
         return int(np.prod(space.shape))
 
@@ -131,6 +145,10 @@ class Trainer(ABC):
     @abstractmethod
     def deterministic_action(self, obs: Tensor) -> Tensor:
         """Act in raw observations ``[B, O]`` with frozen normalisers: ``[B, A]``."""
+
+    def evaluation_policy(self) -> Callable[[Tensor], Tensor]:
+        """Give the policy for the episodes of one evaluation; one with a memory begins with an empty one."""
+        return self.deterministic_action
 
     @abstractmethod
     def learning_state(self) -> dict[str, Any]:
@@ -207,13 +225,14 @@ class Trainer(ABC):
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
         """Run deterministic episodes in environments of their own; None where `should_stop` broke it off."""
-        return self.evaluator.run(self._evaluated_action, should_stop or (lambda: False))
+        policy = self.evaluation_policy()
 
-    @torch.no_grad()
-    def _evaluated_action(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        obs = torch.from_numpy(observations).to(self.device)
-        actions: NDArray[np.float32] = self.deterministic_action(obs).cpu().numpy()
-        return actions
+        @torch.no_grad()
+        def act(observations: NDArray[Any]) -> NDArray[np.float32]:
+            actions: NDArray[np.float32] = policy(torch.from_numpy(observations).to(self.device)).cpu().numpy()
+            return actions
+
+        return self.evaluator.run(act, should_stop or (lambda: False))
 
     def close(self) -> None:
         """Close the environments."""
@@ -270,6 +289,7 @@ class Trainer(ABC):
                 "config": self.config.to_plain(),
                 "observation_space": space_to_plain(self.env.raw_observation_space),
                 "action_space": space_to_plain(self.env.action_space),
+                "mask_dim": self.env.mask_dim,
                 "state": self.state_dict(),
             },
         )

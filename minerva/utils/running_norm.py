@@ -20,14 +20,16 @@ class RunningNorm(nn.Module):
         dim: Length of the vectors.
         clip: Normalised values are clipped to ``[-clip, clip]``.
         eps: Added to the variance before the root.
+        passed: How many entries follow those that are normalised, and pass as they are (an action mask).
     """
 
     mean: Tensor
     var: Tensor
     count: Tensor
 
-    def __init__(self, dim: int, clip: float = 10.0, eps: float = 1e-8) -> None:
+    def __init__(self, dim: int, clip: float = 10.0, eps: float = 1e-8, passed: int = 0) -> None:
         super().__init__()
+        self.passed = passed
         self.clip = clip
         self.eps = eps
         self.register_buffer("mean", torch.zeros(dim, dtype=torch.float64))
@@ -38,7 +40,7 @@ class RunningNorm(nn.Module):
         """Take in a batch B beside all that came before it, A (Chan et al.'s parallel form of Welford's algorithm).
 
         Args:
-            x: Vectors, ``[B, dim]``; an empty batch changes nothing.
+            x: Vectors, ``[B, dim + passed]``; an empty batch changes nothing.
         """
         rows = len(x)
         if rows == 0:
@@ -66,7 +68,8 @@ class RunningNorm(nn.Module):
         deviation = (var + self.eps) ** 0.5
         # LaTeX: \hat{x} = \mathrm{clip}\left( \frac{x - \bar{x}}{\sqrt{\sigma^2 + \epsilon}},\; -c,\; c \right)
         normalised = ((values - mean) / deviation).clip(-self.clip, self.clip)
-        return torch.as_tensor(normalised).to(x.dtype)
+        result = torch.as_tensor(normalised).to(x.dtype)
+        return result if self.passed == 0 else torch.cat([result, x[..., -self.passed :]], dim=-1)
 
     def _operands(self, x: Tensor | NDArray[Any]) -> tuple[Any, Any, Any]:
         """Give mean, variance and x in float64 as arrays of one kind.
@@ -74,6 +77,8 @@ class RunningNorm(nn.Module):
         On the CPU these are NumPy views of the same memory: for the short vectors of a control task torch's dispatch
         costs several times the work itself. Both kinds speak the same operators, so the formulas are written once.
         """
+        if self.passed:
+            x = x[..., : -self.passed]
         if self.mean.device.type != "cpu":
             return self.mean, self.var, torch.as_tensor(x, device=self.mean.device).detach().double()
         values = x.detach().numpy() if isinstance(x, Tensor) else x

@@ -56,17 +56,17 @@ def test_other_comments_are_left_alone(comment: str) -> None:
     assert expanded(comment) == comment
 
 
-@pytest.mark.parametrize("outer", ["Agent", "make_actor"])
+@pytest.mark.parametrize("outer", ["GaussianHead", "MultiCategoricalHead"])
 def test_an_excerpt_is_of_the_function_that_was_named(outer: str) -> None:
-    text = formulas.excerpt(f"minerva.trainers.ppo.agent.{outer}.act", "index.md")
+    text = formulas.excerpt(f"minerva.networks.heads.{outer}.kl", "index.md")
     numbers = [int(number) for number in re.findall(r'data-n="(\d+)"', text)]
-    tree = ast.parse((ROOT / "minerva/trainers/ppo/agent.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "minerva/networks/heads.py").read_text(encoding="utf-8"))
     spans = [
         (inner.lineno, inner.end_lineno)
         for node in tree.body
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == outer
         for inner in node.body
-        if isinstance(inner, ast.FunctionDef) and inner.name == "act"
+        if isinstance(inner, ast.FunctionDef) and inner.name == "kl"
     ]
     assert spans == [(numbers[0], numbers[-1])]
 

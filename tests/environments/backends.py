@@ -4,14 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
-from minerva.environments import BatchedEnvironment, EnvFactory, GymnasiumBatch
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from minerva.environments import BatchedEnvironment, EnvFactory, EnvPoolBatch, GymnasiumBatch
 
 Backend = Callable[[Sequence[EnvFactory], int], BatchedEnvironment]
 """From one factory an environment, and the seed, to the batch of them."""
+
+
+class StandInPool:
+    """Any environments behind the face of an EnvPool: float64 and float32 as it has them, and its own autoreset.
+
+    Environment i starts its episodes with seeds drawn from the pool's seed + i.
+    """
+
+    def __init__(self, factories: Sequence[EnvFactory], seed: int) -> None:
+        self.envs = [factory() for factory in factories]
+        self._generators = [np.random.default_rng(seed + i) for i in range(len(factories))]
+        self._ended = [True] * len(factories)
+
+    def reset(self) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        self._ended = [True] * len(self.envs)
+        observations, *_, info = self.step(np.zeros((len(self.envs), 1)))
+        return observations, info
+
+    def step(self, actions: NDArray[Any]) -> Any:
+        observations, rewards, terminated, truncated = [], [], [], []
+        for i, env in enumerate(self.envs):
+            if self._ended[i]:  # the action is ignored
+                observation, _ = env.reset(seed=int(self._generators[i].integers(2**31)))
+                reward, over, cut = 0.0, False, False
+            else:
+                observation, given, over, cut, _ = env.step(actions[i].astype(np.float32))
+                reward = float(given)
+            self._ended[i] = over or cut
+            observations.append(np.asarray(observation, dtype=np.float64))
+            rewards.append(reward)
+            terminated.append(over)
+            truncated.append(cut)
+        flags = np.array(terminated), np.array(truncated)
+        return np.stack(observations), np.array(rewards, dtype=np.float32), *flags, {"elapsed_step": None}
+
+
+def stand_in_pool(factories: Sequence[EnvFactory], seed: int) -> EnvPoolBatch:
+    space = factories[0]().observation_space
+    action_space = factories[0]().action_space
+    assert isinstance(space, spaces.Box)
+    return EnvPoolBatch(partial(StandInPool, factories), len(factories), space, action_space, seed, "a stand-in")
+
 
 BACKENDS: dict[str, Backend] = {
     "gymnasium, sync": partial(GymnasiumBatch, vectorization="sync"),
     "gymnasium, 1 worker": partial(GymnasiumBatch, vectorization="subprocess", num_workers=1),
     "gymnasium, 2 workers": partial(GymnasiumBatch, vectorization="subprocess", num_workers=2),
+    "envpool": stand_in_pool,
 }

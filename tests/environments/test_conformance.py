@@ -21,8 +21,9 @@ from minerva.environments import Episode, RewardNormalizer, Step
 from minerva.objectives.returns import Advantages, bootstrapped_returns, generalized_advantage_estimation
 from minerva.storage.rollout import Rollout
 from minerva.trainers.collector import Collector
-from minerva.trainers.ppo.agent import Agent, Batch, make_batch, minibatch_losses
+from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.update import Batch, make_batch, minibatch_losses
 from minerva.utils.running_norm import RunningNorm
 from tests.environments.backends import BACKENDS
 from tests.environments.tiny_envs import KINDS, Tiny, reward_of
@@ -141,11 +142,11 @@ def transcript(backend: str, kind: str, num_envs: int, normalise: bool = False) 
     env = BACKENDS[backend](factories, 7)
     moment = 0
 
-    def act(obs: Tensor) -> Tensor:
+    def act(obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
         nonlocal moment
         actions = [[action_at(moment, index)] for index in range(num_envs)]
         moment += 1
-        return torch.tensor(actions)
+        return torch.tensor(actions), state
 
     obs_normalizer = RunningNorm(4) if normalise else None
     reward_normalizer = RewardNormalizer(num_envs, GAMMA) if normalise else None
@@ -262,7 +263,7 @@ def check_batch(
         start = number * STEPS
         batch = spoil(make_batch(agent, rollout, config))
         with torch.no_grad():
-            values = agent.values(rollout.obs).double().numpy()
+            values = agent.describe(rollout.obs, rollout.first_state, rollout.starts)[1].double().numpy()
         lam = config.gae_lambda if estimator == "gae" else None
         advantages, returns = expected_estimates(kind, start, start + STEPS, values, config.gamma, lam)
         real = ~np.isnan(advantages).flatten()

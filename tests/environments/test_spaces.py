@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from minerva.environments.spaces import flat_size, flat_writer, space_from_plain, space_to_plain
+from minerva.environments.spaces import (
+    action_converter,
+    category_counts,
+    flat_size,
+    flat_writer,
+    row_dtype,
+    space_from_plain,
+    space_to_plain,
+)
 
 NESTED = spaces.Dict(
     {
@@ -71,6 +79,58 @@ def test_a_space_without_a_length_is_refused(space: gymnasium.Space[Any]) -> Non
     rule = r"observation space: must flatten to a vector of numbers of fixed length, got (Text|Seq|OneOf|Dict)"
     with pytest.raises(ValueError, match=rule):
         flat_size(space)
+
+
+def test_images_stay_bytes() -> None:
+    image = spaces.Box(0, 255, (4, 5, 3), np.uint8)
+    assert row_dtype(image) == row_dtype(spaces.Box(0, 255, (4, 5), np.uint8)) == np.uint8
+    row = np.zeros(flat_size(image), dtype=np.uint8)
+    picture = image.sample()
+    flat_writer(image)(picture, row)
+    assert row.tolist() == picture.reshape(-1).tolist()
+    others: list[gymnasium.Space[Any]] = [
+        spaces.Box(0, 255, (128,), np.uint8),  # a console's memory: bytes, but no image
+        spaces.Box(0, 1, (4, 5, 3), np.float32),
+        spaces.Discrete(3),
+        spaces.Dict({"picture": image, "speed": spaces.Box(0, 1, (1,))}),
+    ]
+    assert all(row_dtype(space) == np.float32 for space in others)
+
+
+def test_categories_of_an_action() -> None:
+    assert category_counts(spaces.Discrete(4, start=7)) == (4,)
+    assert category_counts(spaces.MultiDiscrete(np.array([[2, 3], [4, 2]]))) == (2, 3, 4, 2)
+    assert category_counts(spaces.MultiBinary(3)) == category_counts(spaces.Box(0, 1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("space", "stored", "given"),
+    [
+        (spaces.Discrete(4), [2], 2),
+        (spaces.Discrete(4, start=-3), [2], -1),
+        (spaces.MultiDiscrete([2, 3]), [1, 0], [1, 0]),
+        (
+            spaces.MultiDiscrete(np.array([[2, 3], [4, 2]]), start=np.array([[5, 6], [7, 8]])),
+            [1, 0, 3, 1],
+            [[6, 6], [10, 9]],
+        ),
+        (spaces.MultiBinary([2, 2]), [1, 0, 0, 1], [[1, 0], [0, 1]]),
+        (spaces.Box(-1, 1, (2, 1), np.float64), [0.5, -0.25], [[0.5], [-0.25]]),
+    ],
+)
+def test_actions_as_the_environment_wants_them(space: gymnasium.Space[Any], stored: list[float], given: Any) -> None:
+    actions = np.array([stored, stored], dtype=np.float32)
+    for action in action_converter(space)(actions):
+        assert space.contains(action)
+        assert np.asarray(action).tolist() == given
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_an_action_is_always_a_copy(start: int) -> None:
+    for space in (spaces.Box(-1, 1, (1,), np.float32), spaces.MultiDiscrete([4], start=[start], dtype=np.int32)):
+        actions = np.zeros((1, 1), dtype=np.float32)
+        action_converter(space)(actions)[0] += 1
+        assert actions.tolist() == [[0.0]]
 
 
 @every_space

@@ -11,6 +11,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from minerva.environments.spaces import category_counts
+
 # Worker processes cannot import the tests: these classes travel by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -139,3 +141,58 @@ class Failing(Noisy):
             else:
                 raise OSError(self.what)
         return observation, reward, terminated, truncated, info
+
+
+class Picking(gymnasium.Env[NDArray[Any], Any]):
+    """Tells in its observation the action it was given; picks at random which actions it allows next.
+
+    Args:
+        action_space: A space of categories.
+        observation_space: A Box; the action's entries are its first numbers, what follows is drawn at random.
+        mask: How it tells its masks: ``"info"``, ``"parts"`` (in info, an array an entry), ``"method"`` or not at all.
+        length: Of an episode.
+    """
+
+    def __init__(
+        self,
+        action_space: gymnasium.Space[Any],
+        observation_space: spaces.Box,
+        mask: str = "none",
+        length: int = 7,
+    ) -> None:
+        self.action_space, self.observation_space = action_space, observation_space
+        self.mask, self.length = mask, length
+        if mask == "method":
+            self.action_masks = self._flat_mask
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._see(), self._info()
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
+        self.steps += 1
+        observation = self._see()
+        entries = np.ravel(action)
+        observation.reshape(-1)[: entries.size] = entries
+        return observation, 1.0, self.steps == self.length, False, self._info()
+
+    def _see(self) -> NDArray[Any]:
+        self.masks = [
+            (self.np_random.random(count) < 0.5) if self.steps < self.length else np.zeros(count, dtype=np.bool_)
+            for count in category_counts(self.action_space)
+        ]
+        for mask in self.masks:
+            if self.steps < self.length:
+                mask[self.np_random.integers(mask.size)] = True
+        drawn = self.np_random.integers(0, 256, self.observation_space.shape)
+        return drawn.astype(self.observation_space.dtype)
+
+    def _info(self) -> dict[str, Any]:
+        if self.mask == "info":
+            return {"action_mask": self._flat_mask()}
+        return {"action_mask": tuple(self.masks)} if self.mask == "parts" else {}
+
+    def _flat_mask(self) -> NDArray[np.int8]:
+        return np.concatenate(self.masks).astype(np.int8)

@@ -6,11 +6,22 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from minerva.loggers import ConsoleLogger, CsvLogger, Logger, LoggerList
-from minerva.loggers.base import one_line
+from minerva.loggers import (
+    ArrayLogger,
+    ConsoleLogger,
+    CsvLogger,
+    Logger,
+    LoggerList,
+    TensorBoardLogger,
+    WandbLogger,
+)
+from minerva.loggers.base import check_name, one_line
 
 
 class Recorder:
@@ -121,7 +132,73 @@ def test_an_error_in_one_line() -> None:
 def test_the_package_imports_nothing_heavy() -> None:
     code = (
         "import sys, minerva.loggers\n"
-        "heavy = {'torch', 'wandb', 'tensorboard', 'rich', 'matplotlib'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'wandb', 'tensorboard', 'rich', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+class ArrayRecorder(Recorder):
+    def write_histogram(self, step: int, name: str, array: NDArray[Any]) -> None:
+        self._call(f"histogram {step} {name} {array.tolist()}")
+
+    def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
+        self._call(f"image {step} {name} {array.shape}")
+
+
+HISTOGRAM = "histogram 5 weights [0.5, 1.0]"
+
+
+def test_arrays_go_to_those_that_take_them(tmp_path: Path) -> None:
+    plain, arrays, required = Recorder(), ArrayRecorder(), Required()
+    inner = LoggerList([plain, arrays])
+    outer = LoggerList([required, inner, ConsoleLogger(10, stream=io.StringIO()), CsvLogger(tmp_path / "metrics.csv")])
+    outer.write_histogram(5, "weights", np.array([0.5, 1.0]))
+    outer.write_image(6, "screen", np.zeros((2, 3, 1), dtype=np.uint8))
+    assert arrays.calls == [HISTOGRAM, "image 6 screen (2, 3, 1)"]
+    assert plain.calls == required.calls == []
+    outer.close()
+    assert (tmp_path / "metrics.csv").read_text() == "step,name,value\n"
+
+
+def test_one_that_fails_at_an_array_is_dropped() -> None:
+    broken, sound = ArrayRecorder(HISTOGRAM), ArrayRecorder()
+    told: list[str] = []
+    loggers = LoggerList([broken, sound], told.append)
+    for _ in range(2):
+        loggers.write_histogram(5, "weights", np.array([0.5, 1.0]))
+    assert broken.calls == [HISTOGRAM, "close"] and sound.calls == [HISTOGRAM] * 2
+    assert told == [
+        "ArrayRecorder failed and is off for the rest of the run: OSError: [Errno 28] No space left on device"
+    ]
+
+
+def test_which_loggers_take_arrays(tmp_path: Path) -> None:
+    tensorboard, file = TensorBoardLogger(tmp_path), CsvLogger(tmp_path / "metrics.csv")
+    assert isinstance(tensorboard, ArrayLogger) and isinstance(LoggerList([]), ArrayLogger)
+    for other in (file, ConsoleLogger(10, stream=io.StringIO()), WandbLogger(None)):
+        assert not isinstance(other, ArrayLogger)
+    tensorboard.close()
+    file.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "policy/std", "my_loss", "approximate_kullback-leibler", "q.1/η/x-2", "evaluation/x"]
+)
+def test_names_that_anybody_may_log_under(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a,b", 'a"b', "a\nb", "/a", "a/", "-a", "a\n", 3, None])
+def test_names_that_nobody_may_log_under(name: Any) -> None:
+    with pytest.raises(ValueError) as caught:
+        check_name(name)
+    assert str(caught.value) == (
+        f"name: must be of letters, digits, '_', '-', '.' and '/', such as 'policy/std'; got {name!r}."
+    )
+
+
+@pytest.mark.parametrize("name", ["eval/return_mean", "train/episode_return", "charts/SPS", "losses/mine", "eval"])
+def test_names_that_the_run_keeps_for_itself(name: str) -> None:
+    with pytest.raises(ValueError, match=f"the groups charts, eval, losses, train are the run's own, got '{name}'"):
+        check_name(name)

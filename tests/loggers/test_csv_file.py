@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from minerva.loggers import CsvLogger
+from minerva.loggers.csv_file import read_values
 
 HEADER = "step,name,value\n"
 
@@ -222,3 +223,17 @@ def test_thousands_of_rows_are_cheap(tmp_path: Path) -> None:
     logger.close()
     assert time.perf_counter() - start < 2.0  # 50,000 rows; about 0.05 s on an idle machine
     assert len(rows(tmp_path / "metrics.csv")) == 50_001
+
+
+def test_values_of_one_metric_are_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    logger = CsvLogger(path)
+    logger.log({"a": 0.1, "name": 2.0, 'odd, "name"': 3.0}, 1)
+    logger.log({"a": math.nan, "ab": 9.0}, 2)
+    logger.log({"a": -math.inf}, 3)
+    logger.close()
+    first, second, third = read_values(path, "a")
+    assert (first, third) == (0.1, -math.inf) and math.isnan(second)
+    assert read_values(path, "name") == [2.0]
+    assert read_values(path, 'odd, "name"') == [3.0]
+    assert read_values(path, "b") == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import math
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from minerva.loggers import LoggerList, TensorBoardLogger, open_tensorboard
@@ -108,3 +110,75 @@ def test_a_full_disk_in_mid_run_drops_it(tmp_path: Path, monkeypatch: pytest.Mon
         "TensorBoardLogger failed and is off for the rest of the run: OSError: [Errno 28] No space left on device"
     ]
     assert loggers.optional == []
+
+
+def open_events(folder: Path) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    # As many images and histograms as there are: TensorBoard keeps a sample of them by default.
+    events = EventAccumulator(str(folder), size_guidance={"images": 0, "histograms": 0})
+    events.Reload()
+    return events
+
+
+def test_a_histogram_reads_back(tmp_path: Path) -> None:
+    logger = TensorBoardLogger(tmp_path)
+    values = np.array([[-2.0, 0.5, 0.5], [0.25, 4.0, 0.5]], dtype=np.float32)
+    logger.write_histogram(7, "weights/actor", values)
+    logger.write_histogram(9, "weights/actor", np.zeros(3))
+    logger.close()
+    first, second = open_events(tmp_path).Histograms("weights/actor")
+    assert (first.step, second.step) == (7, 9)
+    seen = first.histogram_value
+    assert (seen.min, seen.max, seen.num, seen.sum, seen.sum_squares) == (-2.0, 4.0, 6, 3.75, 20.8125)
+    # Every value lies under the limit of its own bucket and above the one before.
+    filled = {limit: count for limit, count in zip(seen.bucket_limit, seen.bucket, strict=True) if count}
+    for limit, count in filled.items():
+        before = max((other for other in seen.bucket_limit if other < limit), default=-math.inf)
+        assert count == np.sum((values > before) & (values <= limit))
+    assert sum(filled.values()) == 6
+    assert second.histogram_value.num == 3
+
+
+def test_what_is_no_number_is_left_out_of_a_histogram(tmp_path: Path) -> None:
+    logger = TensorBoardLogger(tmp_path)
+    loggers = LoggerList([logger])
+    loggers.write_histogram(1, "some", np.array([1.0, math.nan, math.inf, -math.inf, 3.0]))
+    loggers.write_histogram(1, "huge", np.array([1e30, -1e300, 1.0]))
+    loggers.write_histogram(1, "none", np.array([math.nan]))
+    loggers.write_histogram(1, "empty", np.zeros((0, 3)))
+    loggers.write_histogram(1, "flags", np.array([True, False, True]))
+    assert loggers.optional == [logger]
+    loggers.close()
+    events = open_events(tmp_path)
+    assert events.Tags()["histograms"] == ["some", "huge", "flags"]
+    (some,), (huge,), (flags,) = (events.Histograms(name) for name in ("some", "huge", "flags"))
+    assert (some.histogram_value.num, some.histogram_value.max) == (2, 3.0)
+    assert huge.histogram_value.num == sum(huge.histogram_value.bucket) == 3
+    assert (flags.histogram_value.num, flags.histogram_value.sum) == (3, 2.0)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_an_image_reads_back_to_the_pixel(channels: int, tmp_path: Path) -> None:
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, channels), dtype=np.uint8)
+    logger = TensorBoardLogger(tmp_path)
+    logger.write_image(3, "observation", pixels)
+    logger.close()
+    (image,) = open_events(tmp_path).Images("observation")
+    assert (image.step, image.height, image.width) == (3, 5, 7)
+    shown = np.asarray(Image.open(io.BytesIO(image.encoded_image_string)))
+    np.testing.assert_array_equal(shown, np.broadcast_to(pixels, (5, 7, 3)))
+
+
+def test_a_resumed_run_hides_arrays_too(tmp_path: Path) -> None:
+    for purge, steps in ((None, (100, 200, 300)), (201, (300,))):
+        logger = TensorBoardLogger(tmp_path, purge)
+        for step in steps:
+            logger.write_histogram(step, "h", np.ones(2 if purge is None else 5))
+            logger.write_image(step, "i", np.full((2 if purge is None else 5, 2, 3), 9, dtype=np.uint8))
+        logger.close()
+    events = open_events(tmp_path)
+    assert [(e.step, e.histogram_value.num) for e in events.Histograms("h")] == [(100, 2), (200, 2), (300, 5)]
+    assert [(e.step, e.height) for e in events.Images("i")] == [(100, 2), (200, 2), (300, 5)]

@@ -65,8 +65,15 @@ def test_sees_what_is_written_into_the_module_later_and_leaves_its_input_alone()
     assert (x == 1).all()
 
 
+def test_equals_a_network_with_relu() -> None:
+    torch.manual_seed(0)
+    network, x = nn.Sequential(nn.Linear(5, 9), nn.ReLU(), nn.Linear(9, 2)), torch.randn(6, 5)
+    with torch.no_grad():
+        np.testing.assert_allclose(NumpyMLP(network)(x.numpy()), network(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_refuses_other_layers() -> None:
-    with pytest.raises(ValueError, match="Linear, LayerNorm, Tanh and ELU layers, got ReLU"):
-        NumpyMLP(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    with pytest.raises(ValueError, match="Linear, LayerNorm, Tanh, ReLU and ELU layers, got GELU"):
+        NumpyMLP(nn.Sequential(nn.Linear(2, 2), nn.GELU()))
     with pytest.raises(ValueError, match="got ELU"):
         NumpyMLP(nn.Sequential(nn.Linear(2, 2), nn.ELU(alpha=0.5)))

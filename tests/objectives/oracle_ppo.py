@@ -102,6 +102,7 @@ class Losses:
     entropy: float
     old_approx_kl: float
     approx_kl: float
+    square_kl: float
     clipfrac: float
 
 
@@ -115,24 +116,28 @@ def losses(
     vf_coef: float,
     norm_adv: bool,
     clip_vloss: bool,
+    unbiased: bool = True,
+    clip_value: float | None = None,
 ) -> Losses:
     """The loss of ppo.md, from the rows whose weight is not 0; the others are dropped before anything is computed."""
     rows = np.flatnonzero(minibatch.weights)
     advantages = minibatch.advantages[rows]
     if norm_adv and len(rows) > 1:
-        advantages = (advantages - np.mean(advantages)) / (np.std(advantages, ddof=1) + 1e-8)
-    policy, value, old_kl, kl, clipped = [], [], [], [], []
+        advantages = (advantages - np.mean(advantages)) / (np.std(advantages, ddof=int(unbiased)) + 1e-8)
+    reach = clip if clip_value is None else clip_value
+    policy, value, old_kl, kl, square, clipped = [], [], [], [], [], []
     for a, i in zip(advantages, rows, strict=True):
         ratio = math.exp(log_probs[i]) / math.exp(minibatch.old_log_probs[i])
         policy.append(-min(a * ratio, a * min(max(ratio, 1 - clip), 1 + clip)))
         error = (values[i] - minibatch.returns[i]) ** 2
         if clip_vloss:
             old = minibatch.old_values[i]
-            near = min(max(values[i], old - clip), old + clip)
+            near = min(max(values[i], old - reach), old + reach)
             error = max(error, (near - minibatch.returns[i]) ** 2)
         value.append(error / 2)
         old_kl.append(-math.log(ratio))
         kl.append(ratio - 1 - math.log(ratio))
+        square.append(math.log(ratio) ** 2 / 2)
         clipped.append(float(ratio > 1 + clip or ratio < 1 - clip))
     policy_loss, value_loss = float(np.mean(policy)), float(np.mean(value))
     total = policy_loss - ent_coef * mean_entropy + vf_coef * value_loss
@@ -143,5 +148,6 @@ def losses(
         mean_entropy,
         float(np.mean(old_kl)),
         float(np.mean(kl)),
+        float(np.mean(square)),
         float(np.mean(clipped)),
     )

@@ -23,7 +23,7 @@ def gradient(loss: torch.Tensor, *inputs: torch.Tensor) -> list[list[float]]:
 
 @pytest.mark.formula(
     "minerva.objectives.ppo",
-    r"s_A^2 = \frac{1}{\sum_b w_b - 1} \sum_b w_b \left( A_b - \mathbb{E}[A] \right)^2",
+    r"s_A^2 = \frac{1}{\sum_b w_b - k} \sum_b w_b \left( A_b - \mathbb{E}[A] \right)^2",
     r"\hat{A} = \frac{A - \mathbb{E}[A]}{s_A + 10^{-8}}",
 )
 def test_normalize_advantages_by_hand() -> None:
@@ -156,7 +156,7 @@ def test_is_clipped_by_hand() -> None:
 
 @pytest.mark.formula(
     "minerva.objectives.ppo",
-    r"s_A^2 = \frac{1}{\sum_b w_b - 1} \sum_b w_b \left( A_b - \mathbb{E}[A] \right)^2",
+    r"s_A^2 = \frac{1}{\sum_b w_b - k} \sum_b w_b \left( A_b - \mathbb{E}[A] \right)^2",
     r"\hat{A} = \frac{A - \mathbb{E}[A]}{s_A + 10^{-8}}",
     r"\rho = \frac{\pi(a|s)}{\pi_{\mathrm{old}}(a|s)} = e^{\log \rho}",
     (

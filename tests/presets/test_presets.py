@@ -24,7 +24,20 @@ def test_every_preset_builds_its_config_and_names_its_steps(algo: str) -> None:
 MORE = {"dm_control/finger/spin", "dm_control/hopper/hop", "dm_control/reacher/easy", "dm_control/walker/stand"}
 
 
-@pytest.mark.parametrize(("algo", "wanted"), [("ppo", WANTED), ("mpo", WANTED | MORE), ("vmpo", WANTED | MORE)])
+DISCRETE = {
+    "CartPole-v1", "Acrobot-v1", "MountainCar-v0", "LunarLander-v3", "minerva/CartPoleNoVelocity-v1",
+    "minerva/PendulumNoVelocity-v1", "ALE/Pong-v5", "ALE/Breakout-v5",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("algo", "wanted"),
+    [
+        ("ppo", WANTED | DISCRETE),
+        ("mpo", WANTED | MORE),
+        ("vmpo", WANTED | MORE | {"CartPole-v1", "Acrobot-v1"}),
+    ],
+)
 def test_the_promised_presets_are_there(algo: str, wanted: set[str]) -> None:
     assert set(presets.load_presets(algo)) >= wanted
 

@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from minerva import environments
 from minerva.environments import EnvFactory, EnvironmentFailureError, GymnasiumBatch, RewardNormalizer
 from minerva.storage.rollout import Rollout
 from minerva.trainers.collector import Collector
 from minerva.utils.running_norm import RunningNorm
+from tests.environments.optional import needs
 from tests.environments.tiny_envs import Failing, Noisy
 
 STEPS = 9
@@ -25,9 +27,9 @@ class Policy:
         self.generator = torch.Generator().manual_seed(1)
         self.seen: list[Tensor] = []
 
-    def __call__(self, obs: Tensor) -> Tensor:
+    def __call__(self, obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
         self.seen.append(obs.clone())
-        return 0.1 * obs[:, :1] + torch.randn(len(obs), 1, generator=self.generator)
+        return 0.1 * obs[:, :1] + torch.randn(len(obs), 1, generator=self.generator), state
 
 
 def collector(policy: Policy, normalise: bool = True, seed: int = 3) -> tuple[Collector, RunningNorm | None]:
@@ -122,3 +124,24 @@ def test_saved_in_the_middle_of_a_rollout_it_goes_on_bit_for_bit(saved_at: int) 
         assert torch.equal(value, other_end["reward_normalizer"][name])
     assert end["env"]["generators"] == other_end["env"]["generators"]
     assert end["env"]["returns"] == other_end["env"]["returns"]
+
+
+@needs("envpool")
+def test_episodes_that_cannot_go_on_end_with_the_newest_step() -> None:
+    def make() -> Collector:
+        env = environments.make("Pendulum-v1", 4, 1, backend="envpool")
+        rollout = Rollout(STEPS, 4, 3, 1, torch.device("cpu"))
+        return Collector(env, rollout, Policy(), None, RewardNormalizer(4, 0.9))
+
+    one, other = make(), make()
+    one.begin()
+    for _ in range(3):
+        one.step()
+    assert not one.rollout.truncated.any()
+    note = other.load_state_dict(copy.deepcopy(one.state_dict()))
+    assert note is not None and "fresh ones start" in note
+    assert other.rollout.truncated[:3].tolist() == [[0.0] * 4, [0.0] * 4, [1.0] * 4]
+    returns = other.state_dict()["reward_normalizer"]["discounted_return"]
+    assert not returns.any()
+    step = other.step()
+    assert step.restarting.all() and other.rollout.restarting[3].all() and other.rollout.starts[4].all()

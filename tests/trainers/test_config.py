@@ -6,13 +6,19 @@ import inspect
 import itertools
 import json
 import math
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from minerva import checkpointing
 from minerva.trainers import config as run_config
+from minerva.trainers.config import RunConfig
 from minerva.trainers.ppo import config as ppo_config
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.utils.schedules import Schedule
 
 SPECIFIED = {
     "gamma": 0.99, "gae_lambda": 0.95, "update_epochs": 10, "minibatch_size": 64, "policy_lr": 3e-4, "clip_ratio": 0.2,
@@ -65,7 +71,7 @@ def test_every_field_has_help() -> None:
         ({"num_envs": 0}, "num_envs: must be at least 1, got 0"),
         ({"num_workers": 0}, "num_workers: must be at least 1, got 0"),
         ({"policy_lr": 0.0}, "policy_lr: must be greater than 0, got 0.0"),
-        ({"policy_lr": "fast"}, "policy_lr: must be a number, got 'fast'"),
+        ({"policy_lr": "fast"}, "policy_lr: must be a number,.* got 'fast'"),
         ({"clip_ratio": -0.2}, "clip_ratio: must be greater than 0, got -0.2"),
         ({"max_grad_norm": 0.0}, "max_grad_norm: must be greater than 0"),
         ({"ent_coef": -0.1}, "ent_coef: must be at least 0, got -0.1"),
@@ -84,6 +90,7 @@ def test_every_field_has_help() -> None:
         ({"checkpoint_interval": 0}, "checkpoint_interval: must be at least 1, got 0"),
         ({"checkpoint_minutes": -1.0}, "checkpoint_minutes: must be at least 0, got -1"),
         ({"torch_threads": 0}, "torch_threads: must be at least 1, got 0"),
+        ({"full_tensorboard_log": True}, "full_tensorboard_log: needs tensorboard, got True without it"),
     ],
 )  # fmt: skip
 def test_bad_values_name_the_field_the_rule_and_the_value(fields: dict[str, Any], message: str) -> None:
@@ -135,3 +142,93 @@ def test_frozen() -> None:
 
 def test_batch_size() -> None:
     assert PPOConfig(rollout_steps=128, num_envs=3).batch_size == 384
+
+
+# Schedules
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled(RunConfig):
+    rate: Schedule = 3e-4
+    """Has to be positive."""
+    bonus: Schedule = 0.0
+    """May be 0."""
+    bound: Schedule | None = None
+    """May be left out."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._schedules("rate", "bound")
+        self._schedules("bonus", positive=False)
+
+
+def half(share: float) -> float:
+    return share / 2
+
+
+class Falling:
+    """A callable that cannot be copied: it stays out of what a checkpoint holds, whatever it is."""
+
+    def __call__(self, share: float) -> float:
+        return share
+
+    def __deepcopy__(self, memo: Any) -> Falling:
+        raise TypeError("not to be copied")
+
+
+FALLING = Falling()
+
+
+@pytest.mark.parametrize(
+    ("value", "kept", "plain"),
+    [
+        (1, 1.0, 1.0),
+        (np.float32(0.5), 0.5, 0.5),
+        ("const_0.2", "const_0.2", "const_0.2"),
+        ("lin_2.5e-4", "lin_2.5e-4", "lin_2.5e-4"),
+        ("cos_3e-4", "cos_3e-4", "cos_3e-4"),
+        (half, half, "function"),
+        (FALLING, FALLING, "function"),
+        ("function", "function", "function"),
+    ],
+)
+def test_a_schedule_in_each_of_its_forms(value: Any, kept: Any, plain: Any, tmp_path: Path) -> None:
+    config = Scheduled(rate=value, bonus=value, bound=value)
+    assert config.rate == config.bonus == config.bound == kept and type(config.rate) is type(kept)
+    written = config.to_plain()
+    assert written["rate"] == written["bonus"] == written["bound"] == plain and type(written["rate"]) is type(plain)
+    checkpointing.write(tmp_path / "x.pt", {"algorithm": "x", "config": written})
+    for read in (json.loads(json.dumps(written)), checkpointing.read(tmp_path / "x.pt")["config"]):
+        again = Scheduled.from_fields(None, read)
+        assert again.to_plain() == written
+        assert (again == config) is (kept == plain)  # all but functions come back
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rate": 0}, "rate: must be greater than 0, got 0.0"),
+        ({"rate": "lin_0"}, "rate: must be greater than 0, got 'lin_0'"),
+        ({"rate": -1}, "rate: must be greater than 0, got -1.0"),
+        ({"rate": math.nan}, "rate: must be finite, got nan"),
+        ({"rate": None}, "rate: must be a number, a text such as .*; got None"),
+        ({"rate": True}, "rate: must be a number, a text such as .*; got True"),
+        ({"rate": "linear_3"}, "rate: must be a number, a text such as .*; got 'linear_3'"),
+        ({"rate": [3e-4]}, r"rate: must be a number, a text such as .*; got \[0.0003\]"),
+        ({"rate": lambda share: -share}, "rate: its function must give a finite number .* got -1.0"),
+        ({"rate": lambda: 1.0}, "rate: its function must give a number for the remaining share 1.0, but failed"),
+        ({"bonus": -0.1}, "bonus: must be at least 0, got -0.1"),
+        ({"bound": "lin_-1"}, "bound: must be greater than 0, got 'lin_-1'"),
+    ],
+)
+def test_bad_schedules(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Scheduled(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"bonus": 0}, {"bonus": "lin_0"}, {"bound": None}, {"rate": lambda share: 1 - share}]
+)
+def test_schedules_at_the_edge(fields: dict[str, Any]) -> None:
+    config = Scheduled(**fields)
+    assert {name: getattr(config, name) for name in fields} == fields

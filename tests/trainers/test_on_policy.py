@@ -49,9 +49,9 @@ def test_the_collector_takes_its_normalisers_and_shapes_from_config_and_agent(no
     norm = RunningNorm(3) if normalised else nn.Identity()
     seen: list[Any] = []
 
-    def act(obs: torch.Tensor) -> torch.Tensor:
+    def act(obs: torch.Tensor, state: torch.Tensor, starts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         seen.append(obs.clone())
-        return torch.zeros(3, 1)
+        return torch.zeros(3, 1), state
 
     collector = on_policy.make_collector(env, 5, 1, torch.device("cpu"), act, norm, 0.99 if normalised else None)
     collector.begin()

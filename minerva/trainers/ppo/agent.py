@@ -1,29 +1,27 @@
-"""PPO's networks and its update."""
+"""PPO's networks: an action head, an encoder and a memory, put together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
+from gymnasium import Space
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from minerva.networks.mlp import tanh_mlp
+from minerva.networks.encoders import encoder_for, looks_at_images
+from minerva.networks.heads import ActionHead, GaussianHead, Parameters, head_for
+from minerva.networks.lstm import LSTMCore, NumpyLSTM
+from minerva.networks.mlp import Hidden, tanh_mlp
 from minerva.networks.numpy_mlp import NumpyMLP
-from minerva.objectives import ppo
-from minerva.objectives.gaussian import gaussian_entropy, gaussian_log_prob
-from minerva.objectives.returns import (
-    Advantages,
-    bootstrapped_returns,
-    explained_variance,
-    generalized_advantage_estimation,
-)
-from minerva.objectives.weighted import weighted_mean
-from minerva.storage.rollout import Rollout
-from minerva.trainers.gradient_step import CompiledStep, GradientStep, PlainStep
+from minerva.networks.trunk import Column, Trunk
+from minerva.trainers.collector import Act
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.utils.running_norm import RunningNorm
+
+MakeEncoder = Callable[[], nn.Module]
+"""Makes a user's own encoder, from rows ``[B, O]`` to features ``[B, F]``."""
 
 
 class ActionAndValue(NamedTuple):
@@ -36,19 +34,31 @@ class ActionAndValue(NamedTuple):
 
 
 class Agent(nn.Module):
-    """A Gaussian policy and a critic: two tanh networks that share nothing but the observation normaliser.
+    """A policy and a critic: by default a Gaussian one and two tanh networks that share nothing but the normaliser.
 
     `get_value`, `get_deterministic_action` and `get_action_and_value` take raw observations. What the rollout stores is
-    normalised already; `act`, `evaluate` and `values` take that.
+    normalised already; `act`, `step` and `describe` take that. Where there is a memory, the former begin with an empty
+    one.
 
     Args:
-        obs_dim: O.
+        obs_dim: O, an action mask at the end of the row included.
         act_dim: A.
         policy_layer_sizes: Units of the policy's hidden layers.
         value_layer_sizes: Units of the critic's hidden layers.
         normalize_obs: Whether raw observations are normalised.
-        log_std_init: Where the logarithm of the standard deviation starts.
+        log_std_init: Where the logarithm of a Gaussian's standard deviation starts.
+        head: How actions are distributed; by default as a Gaussian.
+        trunk: What stands in place of the hidden layers named above.
+        layers_after: Hidden layers of policy and critic after a trunk.
+        mask_dim: K, entries at the end of a row that say which actions are allowed.
+
+    Attributes:
+        actor_mean: The policy's network, or what of it stands after a trunk: the mean of a Gaussian, else logits.
+        actor_logstd: ``[1, A]``, with a Gaussian alone.
+        critic: The critic's network, likewise.
     """
+
+    actor_logstd: nn.Parameter
 
     def __init__(
         self,
@@ -58,240 +68,285 @@ class Agent(nn.Module):
         value_layer_sizes: Sequence[int],
         normalize_obs: bool = True,
         log_std_init: float = 0.0,
+        head: ActionHead | None = None,
+        trunk: Trunk | None = None,
+        layers_after: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        mask_dim: int = 0,
     ) -> None:
         super().__init__()
         for name, sizes in (("policy_layer_sizes", policy_layer_sizes), ("value_layer_sizes", value_layer_sizes)):
             if not sizes:
                 raise ValueError(f"{name}: must name at least one layer, such as (64, 64); got {sizes!r}.")
-        self.obs_normalizer: RunningNorm | nn.Identity = RunningNorm(obs_dim) if normalize_obs else nn.Identity()
-        self.actor_mean = tanh_mlp(obs_dim, policy_layer_sizes, act_dim, out_gain=0.01)
-        self.actor_logstd = nn.Parameter(torch.full((1, act_dim), float(log_std_init)))
-        self.critic = tanh_mlp(obs_dim, value_layer_sizes, 1, out_gain=1.0)
+        self.head = head or GaussianHead(act_dim)
+        self.mask_dim = mask_dim
+        seen = obs_dim - mask_dim
+        self.obs_normalizer: RunningNorm | nn.Identity = (
+            RunningNorm(seen, passed=mask_dim) if normalize_obs else nn.Identity()
+        )
+        self.trunk = trunk
+        if trunk is None:
+            self.actor_mean = tanh_mlp(seen, policy_layer_sizes, self.head.size, out_gain=0.01)
+            self.critic = tanh_mlp(seen, value_layer_sizes, 1, out_gain=1.0)
+        else:
+            width = (trunk.value or trunk.policy).out_dim
+            self.actor_mean = tanh_mlp(trunk.policy.out_dim, layers_after[0], self.head.size, out_gain=0.01)
+            self.critic = tanh_mlp(width, layers_after[1], 1, out_gain=1.0)
+        self._gaussian = isinstance(self.head, GaussianHead)
+        start = nn.Parameter(torch.full((1, act_dim), float(log_std_init))) if self._gaussian else None
+        self.register_parameter("actor_logstd", start)
+
+    @property
+    def state_dim(self) -> int:
+        """S, length of the memory's state; 0 without a memory."""
+        return 0 if self.trunk is None else self.trunk.state_dim
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether images may stay bytes, because the encoder scales them itself."""
+        return self.trunk is not None and not isinstance(self.trunk.policy.encoder, Hidden)
+
+    def empty_state(self, count: int) -> Tensor:
+        """Give the state of a memory that has seen nothing, ``[count, S]``."""
+        return torch.zeros(count, self.state_dim, device=self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        return next(self.critic.parameters()).device
+
+    # On raw observations
 
     def get_value(self, x: Tensor) -> Tensor:
         """Value raw observations ``[B, O]``: ``[B, 1]``."""
-        value: Tensor = self.critic(self.obs_normalizer(x))
-        return value
+        return self._look(self._prepared(x))[1].unsqueeze(-1)
 
     def get_deterministic_action(self, x: Tensor) -> Tensor:
-        """Give the mean action for raw observations ``[B, O]``: ``[B, A]``."""
-        mean: Tensor = self.actor_mean(self.obs_normalizer(x))
-        return mean
+        """Give the likeliest action for raw observations ``[B, O]``, the mean of a Gaussian: ``[B, A]``."""
+        return self.head.mode(self._look(self._prepared(x))[0])
 
     def get_action_and_value(self, x: Tensor, action: Tensor | None = None) -> ActionAndValue:
         """Act in raw observations ``[B, O]``, or score the actions given."""
-        obs = self.obs_normalizer(x)
+        parameters, value, _ = self._look(self._prepared(x))
         if action is None:
-            action = self.act(obs)
-        return ActionAndValue(action, *self.evaluate(obs, action), self.critic(obs))
+            with torch.no_grad():
+                action = self._sample(parameters, None)
+        log_prob, entropy = self.score(parameters, action)
+        return ActionAndValue(action, log_prob, entropy, value.unsqueeze(-1))
 
     @torch.no_grad()
     def choose(self, x: Tensor, deterministic: bool, generator: torch.Generator | None = None) -> Tensor:
-        """Give the mean action for raw observations ``[B, O]``, or a sampled one: ``[B, A]``."""
-        return self.get_deterministic_action(x) if deterministic else self.act(self.obs_normalizer(x), generator)
+        """Give the likeliest action for raw observations ``[B, O]``, or a sampled one: ``[B, A]``."""
+        return self.choose_on(x, self.empty_state(len(x)), deterministic, generator)[0]
+
+    @torch.no_grad()
+    def choose_on(
+        self, x: Tensor, state: Tensor, deterministic: bool, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Do so with a memory: from states ``[B, S]`` on, which are returned as they are after."""
+        parameters, _, state = self._look(self._prepared(x), state)
+        return (self.head.mode(parameters) if deterministic else self._sample(parameters, generator)), state
+
+    def _prepared(self, x: Tensor) -> Tensor:
+        normalised: Tensor = self.obs_normalizer(x if self.takes_bytes or x.dtype != torch.uint8 else x.float())
+        return normalised
+
+    # On normalised observations
 
     @torch.no_grad()
     def act(self, obs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Sample actions ``[B, A]`` for normalised observations ``[B, O]``."""
-        mean: Tensor = self.actor_mean(obs)
-        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
-        # LaTeX: a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)
-        return mean + self.actor_logstd.exp() * noise
+        return self._sample(self._look(obs)[0], generator)
 
-    def evaluate(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Score actions in normalised observations of any batch shape: log-probabilities and entropies, ``[...]``."""
-        mean: Tensor = self.actor_mean(obs)
-        log_prob = gaussian_log_prob(mean, self.actor_logstd, actions)
-        return log_prob, gaussian_entropy(self.actor_logstd).expand(log_prob.shape)
+    @torch.no_grad()
+    def step(
+        self, obs: Tensor, state: Tensor, starts: Tensor, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Sample actions with a memory that is emptied where an episode begins; as the collector asks for it."""
+        if self.state_dim:
+            state = state * (1 - starts).unsqueeze(-1)
+        parameters, _, state = self._look(obs, state)
+        return self._sample(parameters, generator), state
 
-    def values(self, obs: Tensor) -> Tensor:
-        """Value normalised observations ``[..., O]``: ``[...]``."""
-        value: Tensor = self.critic(obs)
-        return value.squeeze(-1)
+    def describe(self, obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Parameters, Tensor]:
+        """Give the distributions of actions, and values ``[...]``, of normalised observations of any batch shape.
+
+        Args:
+            obs: ``[..., O]``; with a memory they are sequences, ``[T, n, O]``.
+            state: The memory's before the first of them, ``[n, S]``.
+            starts: ``[T, n]``, 1 where an episode begins.
+        """
+        seen, mask = self._parted(obs)
+        if self.trunk is None:
+            for_policy = for_value = seen
+        else:
+            for_policy, for_value, _ = self.trunk(seen, state, starts)
+        return self._distribution(for_policy, mask), self.critic(for_value).squeeze(-1)
+
+    def score(self, parameters: Parameters, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Give log-probabilities of actions and entropies, ``[...]``."""
+        log_prob = self.head.log_prob(parameters, actions)
+        return log_prob, self.head.entropy(parameters).expand(log_prob.shape)
+
+    def _look(self, obs: Tensor, state: Tensor | None = None) -> tuple[Parameters, Tensor, Tensor]:
+        """Do what `describe` does for single rows ``[B, O]``; the third is the state after them."""
+        seen, mask = self._parted(obs)
+        if state is None:
+            state = self.empty_state(len(obs))
+        if self.trunk is None:
+            for_policy = for_value = seen
+        else:
+            for_policy, for_value, state = self.trunk.step(seen, state)
+        return self._distribution(for_policy, mask), self.critic(for_value).squeeze(-1), state
+
+    def _parted(self, obs: Tensor) -> tuple[Tensor, Tensor | None]:
+        return (obs[..., : -self.mask_dim], obs[..., -self.mask_dim :]) if self.mask_dim else (obs, None)
+
+    def _distribution(self, features: Tensor, mask: Tensor | None) -> Parameters:
+        given: Tensor = self.actor_mean(features)
+        parameters = (given, self.actor_logstd) if self._gaussian else (given,)
+        return parameters if mask is None else self.head.masked(parameters, mask)
+
+    def _sample(self, parameters: Parameters, generator: torch.Generator | None) -> Tensor:
+        given = parameters[0]
+        draw = torch.randn if self.head.noise == "normal" else torch.rand
+        noise = draw(*given.shape[:-1], self.head.action_dim, generator=generator, device=given.device)
+        return self.head.sample(parameters, noise)
 
 
-def make_actor(agent: Agent, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
-    """Make the function that acts while experience is collected: `Agent.act`, on a CPU run on NumPy.
+def make_agent(
+    config: PPOConfig,
+    observation_space: Space[Any],
+    action_space: Space[Any],
+    obs_dim: int,
+    mask_dim: int = 0,
+    make_encoder: MakeEncoder | None = None,
+) -> Agent:
+    """Put an agent together from what the config names.
+
+    Args:
+        config: PPO's hyperparameters.
+        observation_space: Before flattening.
+        action_space: Of one environment.
+        obs_dim: O, length of a row, mask included.
+        mask_dim: K.
+        make_encoder: Makes the user's own encoder, with `encoder` "custom".
+    """
+    head = head_for(action_space)
+    seen = obs_dim - mask_dim
+
+    def column(layer_sizes: Sequence[int]) -> Column:
+        encoder, features = _encoder(config, observation_space, seen, layer_sizes, make_encoder)
+        memory = LSTMCore(features, config.lstm_units, config.lstm_layer_norm) if config.lstm_units else None
+        return Column(encoder, memory, features)
+
+    kind = encoder_kind(config, observation_space)
+    trunk = None
+    if kind != "mlp" or config.shared_encoder or config.lstm_units:
+        own = column(config.policy_layer_sizes)
+        trunk = Trunk(own, None if config.shared_encoder else column(config.critic_layer_sizes))
+    return Agent(
+        obs_dim,
+        head.action_dim,
+        config.policy_layer_sizes,
+        config.critic_layer_sizes,
+        config.normalize_obs and kind == "mlp",
+        config.log_std_init,
+        head,
+        trunk,
+        mask_dim=mask_dim,
+    )
+
+
+def encoder_kind(config: PPOConfig, observation_space: Space[Any]) -> str:
+    """Say which encoder "auto" stands for: convolutions where there is an image."""
+    if config.encoder != "auto":
+        return config.encoder
+    return "cnn" if looks_at_images(observation_space) else "mlp"
+
+
+def _encoder(
+    config: PPOConfig,
+    space: Space[Any],
+    seen: int,
+    layer_sizes: Sequence[int],
+    make_encoder: MakeEncoder | None,
+) -> tuple[nn.Module, int]:
+    kind = encoder_kind(config, space)
+    if kind == "mlp":
+        hidden = Hidden(seen, layer_sizes)
+        return hidden, hidden.out_dim
+    if kind == "cnn":
+        return encoder_for(space)
+    if make_encoder is None:
+        raise ValueError(
+            "encoder: 'custom' needs the function that makes it: PPOTrainer(..., make_encoder=...), or "
+            "minerva.load(..., make_encoder=...)."
+        )
+    encoder = make_encoder()
+    with torch.no_grad():
+        features = encoder(torch.zeros(2, seen))
+    if features.dim() != 2 or len(features) != 2:
+        raise ValueError(
+            f"make_encoder: its module must map rows of shape (B, {seen}) to features of shape (B, F), got "
+            f"{tuple(features.shape)} for B = 2."
+        )
+    return encoder, features.shape[1]
+
+
+# Acting while experience is collected
+
+
+def make_actor(agent: Agent, generator: torch.Generator) -> Act:
+    """Make the function that acts while experience is collected: `Agent.step`, small networks on a CPU on NumPy.
 
     Args:
         agent: Its memory is shared, so the function acts with whatever an update or `load_state_dict` wrote there.
         generator: Draws the noise.
     """
-    if agent.actor_logstd.device.type != "cpu":
-        return lambda obs: agent.act(obs, generator)
-    network, log_std = NumpyMLP(agent.actor_mean), agent.actor_logstd.detach().numpy()
+    policy = _numpy_policy(agent)
+    if policy is None:
+        return lambda obs, state, starts: agent.step(obs, state, starts, generator)
+    head = agent.head
+    log_std = agent.actor_logstd.detach().numpy() if isinstance(head, GaussianHead) else None
+    draw = torch.randn if head.noise == "normal" else torch.rand
 
-    def act(obs: Tensor) -> Tensor:
-        mean = network(obs.numpy())
-        noise = torch.randn(mean.shape, generator=generator).numpy()
-        # LaTeX: a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)
-        return torch.from_numpy(mean + np.exp(log_std) * noise)
+    def act(obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+        given, state = policy(obs, state, starts)
+        noise = draw(len(obs), head.action_dim, generator=generator).numpy()
+        parameters = (given,) if log_std is None else (given, log_std)
+        return torch.from_numpy(head.sample_numpy(parameters, noise)), state
 
     return act
 
 
-class Batch(NamedTuple):
-    """A rollout as the update sees it, flattened to B = T·N rows."""
-
-    obs: Tensor  # [B, O]
-    actions: Tensor  # [B, A]
-    log_probs: Tensor  # [B]
-    values: Tensor  # [B]
-    advantages: Tensor  # [B]
-    returns: Tensor  # [B]
-    weights: Tensor  # [B], 0 for a restarting step, else 1
+NumpyPolicy = Callable[[Tensor, Tensor, Tensor], tuple[NDArray[Any], Tensor]]
 
 
-class MinibatchLosses(NamedTuple):
-    """One minibatch's loss and what is logged of it, each a scalar."""
+def _numpy_policy(agent: Agent) -> NumpyPolicy | None:
+    """Give what the policy's network says, and the state after, on NumPy; None where torch has to do it."""
+    trunk = agent.trunk
+    if agent.mask_dim or agent.device.type != "cpu":
+        return None
+    last = NumpyMLP(agent.actor_mean)
+    if trunk is None:
+        return lambda obs, state, starts: (last(obs.numpy()), state)
+    columns = [column for column in (trunk.policy, trunk.value) if column is not None]
+    if not all(isinstance(column.encoder, Hidden) for column in columns):
+        return None
+    encoders = [NumpyMLP(column.encoder) for column in columns if isinstance(column.encoder, Hidden)]
+    if not trunk.recurrent:
+        return lambda obs, state, starts: (last(encoders[0](obs.numpy())), state)
+    memories = [NumpyLSTM(column.memory) for column in columns if column.memory is not None]
+    size = trunk.policy.state_dim
 
-    total: Tensor
-    policy: Tensor
-    value: Tensor
-    entropy: Tensor
-    old_approx_kl: Tensor
-    approx_kl: Tensor
-    clipfrac: Tensor
+    def policy(obs: Tensor, state: Tensor, starts: Tensor) -> tuple[NDArray[Any], Tensor]:
+        rows, old = obs.numpy(), (state * (1 - starts).unsqueeze(-1)).numpy()
+        new = torch.empty_like(state)
+        outputs = []
+        for i, (encoder, memory) in enumerate(zip(encoders, memories, strict=True)):
+            where = slice(i * size, (i + 1) * size)
+            out, new.numpy()[:, where] = memory(encoder(rows), old[:, where])
+            outputs.append(out)
+        return last(outputs[0]), new
 
-
-def make_optimizer(agent: Agent, config: PPOConfig) -> torch.optim.Optimizer:
-    """Make the optimiser that the config names."""
-    if config.optimizer_type == "adam":
-        return torch.optim.Adam(agent.parameters(), lr=config.policy_lr, eps=1e-5, fused=True)
-    return torch.optim.SGD(agent.parameters(), lr=config.policy_lr, momentum=config.sgd_momentum)
-
-
-def estimate_advantages(rollout: Rollout, values: Tensor, config: PPOConfig) -> Advantages:
-    """Estimate advantages and returns of a rollout with the estimator that the config names (values: ``[T+1, N]``)."""
-    episode = (rollout.rewards, values, rollout.terminated, rollout.truncated)
-    if config.advantage_estimator == "gae":
-        return generalized_advantage_estimation(*episode, config.gamma, config.gae_lambda)
-    return bootstrapped_returns(*episode, config.gamma)
-
-
-@torch.no_grad()
-def make_batch(agent: Agent, rollout: Rollout, config: PPOConfig) -> Batch:
-    """Score a full rollout with the policy and critic that collected it, in one pass each."""
-    values = agent.values(rollout.obs)  # [T+1, N]
-    log_probs, _ = agent.evaluate(rollout.obs[:-1], rollout.actions)  # [T, N]
-    advantages, returns = estimate_advantages(rollout, values, config)
-    parts = (rollout.obs[:-1], rollout.actions, log_probs, values[:-1], advantages, returns, 1 - rollout.restarting)
-    return Batch(*(part.flatten(0, 1) for part in parts))
-
-
-def minibatch_losses(agent: Agent, batch: Batch, config: PPOConfig) -> MinibatchLosses:
-    """PPO's loss on a minibatch (Schulman et al. 2017, eq. 9, negated)."""
-    w = batch.weights
-    log_probs, entropy = agent.evaluate(batch.obs, batch.actions)
-    values = agent.values(batch.obs)
-    # LaTeX: \log \rho = \log \pi(a|s) - \log \pi_{\mathrm{old}}(a|s)
-    log_ratio = log_probs - batch.log_probs
-    advantages = ppo.normalize_advantages(batch.advantages, w) if config.norm_adv else batch.advantages
-    # LaTeX[Schulman2017, eq. 7]: L_{\mathrm{pg}} = \mathbb{E}[\ell_{\mathrm{pg}}]
-    policy_loss = weighted_mean(ppo.clipped_policy_loss(log_ratio, advantages, config.clip_ratio), w)
-    if config.clip_vloss:
-        value_losses = ppo.clipped_value_loss(values, batch.values, batch.returns, config.clip_ratio)
-    else:
-        value_losses = ppo.value_loss(values, batch.returns)
-    # LaTeX: L_V = \mathbb{E}[\ell_V]
-    value_loss = weighted_mean(value_losses, w)
-    # LaTeX: H = \mathbb{E}[H(\pi(\cdot|s))]
-    mean_entropy = weighted_mean(entropy, w)
-    # LaTeX[Schulman2017, eq. 9]: L = L_{\mathrm{pg}} - c_H H + c_V L_V
-    total = policy_loss - config.ent_coef * mean_entropy + config.vf_coef * value_loss
-    with torch.no_grad():
-        # LaTeX[Schulman2020, k1]: \mathbb{E}[-\log \rho]
-        old_approx_kl = weighted_mean(-log_ratio, w)
-        # LaTeX[Schulman2020, k3]: \mathbb{E}[\rho - 1 - \log \rho]
-        approx_kl = weighted_mean(ppo.kl_estimate(log_ratio), w)
-        # LaTeX: \mathbb{E}\left[ \mathbb{1}[\,|\rho - 1| > \epsilon\,] \right]
-        clipfrac = weighted_mean(ppo.is_clipped(log_ratio, config.clip_ratio), w)
-    return MinibatchLosses(total, policy_loss, value_loss, mean_entropy, old_approx_kl, approx_kl, clipfrac)
-
-
-class UpdateResult(NamedTuple):
-    """What an update did."""
-
-    metrics: dict[str, float]
-    gradient_steps: int
-    skipped: int  # minibatches whose loss or gradient was not finite: they changed nothing
-
-
-def make_gradient_step(
-    agent: Agent, optimizer: torch.optim.Optimizer, config: PPOConfig, compiled: bool = False
-) -> GradientStep:
-    """Make the step that an update takes for each minibatch."""
-
-    def loss(module: Agent, minibatch: tuple[Tensor, ...]) -> MinibatchLosses:
-        return minibatch_losses(module, Batch(*minibatch), config)
-
-    if compiled and isinstance(optimizer, torch.optim.Adam):
-        return CompiledStep(agent, optimizer, loss, config.max_grad_norm)
-    return PlainStep(agent, optimizer, loss, config.max_grad_norm)
-
-
-def update(
-    agent: Agent,
-    gradient_step: GradientStep,
-    rollout: Rollout,
-    config: PPOConfig,
-    generator: torch.Generator,
-) -> UpdateResult:
-    """Improve policy and critic on a full rollout.
-
-    Args:
-        agent: Changed in place.
-        gradient_step: Made by `make_gradient_step` for this agent; its optimiser's learning rate is set.
-        rollout: A full one.
-        config: PPO's hyperparameters.
-        generator: Shuffles the minibatches (a CPU generator).
-    """
-    batch = make_batch(agent, rollout, config)
-    variance = explained_variance(batch.returns, batch.values, batch.weights)
-    losses: MinibatchLosses | None = None
-    applied: list[Tensor] = []
-    clipfracs: list[Tensor] = []
-    for epoch in range(config.update_epochs):
-        if config.recompute_advantages and epoch > 0:
-            batch = batch._replace(**recomputed(agent, rollout, config))
-        order = torch.randperm(len(batch.obs), generator=generator).to(batch.obs.device)
-        shuffled = [part[order] for part in batch]
-        gradient_step.begin()
-        for start in range(0, len(order), config.minibatch_size):
-            minibatch = Batch(*(part[start : start + config.minibatch_size] for part in shuffled))
-            taken = gradient_step(filled_up(minibatch, config) if gradient_step.static_shapes else minibatch)
-            losses = MinibatchLosses(*taken.losses)
-            applied.append(taken.applied)
-            clipfracs.append(losses.clipfrac)
-        gradient_step.end()
-        if losses is not None and config.target_kl and 0 < config.target_kl < losses.approx_kl.item():
-            break
-    assert losses is not None
-    gradient_steps = int(torch.stack(applied).sum())
-    metrics = {
-        "losses/value_loss": losses.value.item(),
-        "losses/policy_loss": losses.policy.item(),
-        "losses/entropy": losses.entropy.item(),
-        "losses/old_approx_kl": losses.old_approx_kl.item(),
-        "losses/approx_kl": losses.approx_kl.item(),
-        "losses/clipfrac": torch.stack(clipfracs).mean().item(),
-        "losses/explained_variance": variance.item(),
-    }
-    return UpdateResult(metrics, gradient_steps, len(applied) - gradient_steps)
-
-
-def filled_up(minibatch: Batch, config: PPOConfig) -> Batch:
-    """Fill a short minibatch up with copies of its first row, which have no weight."""
-    missing = config.minibatch_size - len(minibatch.obs)
-    if missing == 0:
-        return minibatch
-    longer = Batch(*(torch.cat([part, part[:1].expand(missing, *part.shape[1:])]) for part in minibatch))
-    longer.weights[-missing:] = 0
-    return longer
-
-
-@torch.no_grad()
-def recomputed(agent: Agent, rollout: Rollout, config: PPOConfig) -> dict[str, Tensor]:
-    """Estimate a rollout's advantages and returns with the critic as it is now, flat."""
-    estimates = estimate_advantages(rollout, agent.values(rollout.obs), config)
-    return {name: part.flatten() for name, part in estimates._asdict().items()}
+    return policy

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from minerva.environments.ids import EnvFactory
+from minerva.networks.encoders import images_in
+from minerva.networks.heads import head_for
 from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.gradient_step import GradientStep
 from minerva.trainers.loop import on_policy_loop
 from minerva.trainers.on_policy import make_collector, no_whole_rollout, settle_compiled, whole_rollouts
-from minerva.trainers.ppo.agent import Agent, make_actor, make_gradient_step, make_optimizer, update
+from minerva.trainers.ppo.agent import Agent, MakeEncoder, make_actor, make_agent
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.update import Batch, UpdateResult, make_gradient_step, make_optimizer, update
 from minerva.trainers.run import Run
 from minerva.trainers.trainer import Trainer
 from minerva.utils.seeding import initialisation_seed, torch_generator
@@ -35,11 +41,16 @@ class PPOTrainer(Trainer):
         seed: Environment i is seeded from ``seed + i``; every other generator is spawned from it.
         device: "auto", "cpu", "cuda", …
         config: A `PPOConfig`; by default its defaults.
+        make_encoder: Makes your own encoder, a module from rows ``[B, O]`` to features ``[B, F]``; it is called once
+            for the policy and, unless they share it, once for the critic. `encoder` is "custom" then.
         **fields: Fields of `PPOConfig`, on top of `config`.
     """
 
     algorithm: ClassVar[str] = "ppo"
-    fixed_fields: ClassVar[tuple[str, ...]] = ("policy_layer_sizes", "critic_layer_sizes", "normalize_obs")
+    fixed_fields: ClassVar[tuple[str, ...]] = (
+        "policy_layer_sizes", "critic_layer_sizes", "normalize_obs", "encoder", "shared_encoder", "lstm_units",
+        "lstm_layer_norm",
+    )  # fmt: skip
     resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs", "rollout_steps", "normalize_reward", "optimizer_type")
     config: PPOConfig
     agent: Agent
@@ -50,22 +61,23 @@ class PPOTrainer(Trainer):
         seed: int = 42,
         device: str = "auto",
         config: PPOConfig | None = None,
+        make_encoder: MakeEncoder | None = None,
         **fields: Any,
     ) -> None:
+        if make_encoder is not None:
+            fields = {**fields, "encoder": "custom"}
         config = PPOConfig.from_fields(config, fields)
         super().__init__(env_id, seed, device, config)
-        with initialisation_seed(seed):
-            self.agent = Agent(
-                self.env.observation_dim,
-                self.action_dim,
-                config.policy_layer_sizes,
-                config.critic_layer_sizes,
-                config.normalize_obs,
-                config.log_std_init,
+        env = self.env
+        with initialisation_seed(seed), self.closing_on_error():
+            self.agent = make_agent(
+                config, env.raw_observation_space, env.action_space, env.observation_dim, env.mask_dim, make_encoder
             ).to(self.device)
         self.optimizer = make_optimizer(self.agent, config)
         self.compiled: bool | None = None  # decided when the run's length is known, and kept to its end
         self._gradient_step: GradientStep | None = None
+        self.last_update: UpdateResult | None = None
+        self._run: Run | None = None
         self.action_noise = torch_generator(seed, "action_noise", self.device)
         self.minibatch_order = torch_generator(seed, "minibatch_order")
         self.collector = make_collector(
@@ -76,7 +88,15 @@ class PPOTrainer(Trainer):
             make_actor(self.agent, self.action_noise),
             self.agent.obs_normalizer,
             config.gamma if config.normalize_reward else None,
+            self.agent.state_dim,
+            torch.uint8 if env.observation_dtype == np.uint8 and self.agent.takes_bytes else torch.float32,
         )
+
+    def _check_action_space(self) -> int:
+        try:
+            return head_for(self.env.action_space).action_dim
+        except ValueError as error:
+            raise ValueError(f"env: {self.env_name} has an unsupported {error}") from error
 
     def begin(self) -> None:
         """Start the first episodes."""
@@ -99,6 +119,7 @@ class PPOTrainer(Trainer):
         if self.compiled is None:
             self.compiled = self._choose_compiled(run.total_steps)
         self.compiled = settle_compiled(run, self.compiled)
+        self._run = run
         on_policy_loop(self, run, whole_rollouts(run.total_steps, self.config.batch_size))
 
     def _choose_compiled(self, total_steps: int) -> bool:
@@ -106,6 +127,7 @@ class PPOTrainer(Trainer):
         if config.compile == "auto":
             return (
                 self.device.type == "cpu"
+                and self.agent.trunk is None
                 and config.optimizer_type == "adam"
                 and config.gradient_steps(total_steps) >= COMPILED_FROM
                 and compiler_available()
@@ -119,13 +141,17 @@ class PPOTrainer(Trainer):
             FloatingPointError: No minibatch had a finite loss; the weights are as they were.
         """
         config = self.config
-        # LaTeX[Huang2022]: \lambda_u = \lambda_0 \left(1 - \frac{u - 1}{U}\right)
-        learning_rate = config.policy_lr * (1 - self.updates / total_updates if config.anneal_lr else 1)
+        # LaTeX[Huang2022]: s_u = 1 - \frac{u - 1}{U}
+        remaining = 1 - self.updates / total_updates
+        learning_rate = config.policy_lr_at(remaining)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         if self._gradient_step is None:
             self._gradient_step = make_gradient_step(self.agent, self.optimizer, config, bool(self.compiled))
-        result = update(self.agent, self._gradient_step, self.collector.rollout, config, self.minibatch_order)
+        result = update(
+            self.agent, self._gradient_step, self.collector.rollout, config, self.minibatch_order, remaining
+        )
+        self.last_update = result
         if result.gradient_steps == 0:
             raise FloatingPointError(
                 f"every loss of update {self.updates + 1} was infinite or not a number; the weights were not touched. "
@@ -138,11 +164,34 @@ class PPOTrainer(Trainer):
                 RuntimeWarning,
                 stacklevel=2,
             )
+        if self._run is not None and self._run.takes_arrays:
+            self._show(self._run, result.batch)
         return {"charts/learning_rate": learning_rate, **result.metrics}
 
+    def _show(self, run: Run, batch: Batch) -> None:
+        """Write what only TensorBoard can show: weights, what was learned from, and what was seen."""
+        run.histograms({f"weights/{name}": parameter for name, parameter in self.agent.named_parameters()})
+        inputs = ("obs", "actions", "log_probs", "values", "advantages", "returns")
+        run.histograms({f"inputs/{name}": getattr(batch, name).float() for name in inputs})
+        seen = images_in(self.env.raw_observation_space, batch.obs.flatten(0, -2)[-1].cpu().numpy())
+        run.images({f"observation/{name}".rstrip("/"): image for name, image in seen.items()})
+
     def deterministic_action(self, obs: Tensor) -> Tensor:
-        """Give the mean action for raw observations ``[B, O]``: ``[B, A]``."""
-        return self.agent.get_deterministic_action(obs)
+        """Give the likeliest action for raw observations ``[B, O]``: ``[B, A]``; with a memory, from an empty one."""
+        return self.agent.choose(obs, deterministic=True)
+
+    def evaluation_policy(self) -> Callable[[Tensor], Tensor]:
+        """Give the policy for the episodes of one evaluation, all of which begin with its first call."""
+        state: Tensor | None = None
+
+        def act(obs: Tensor) -> Tensor:
+            nonlocal state
+            if state is None:
+                state = self.agent.empty_state(len(obs))
+            actions, state = self.agent.choose_on(obs, state, deterministic=True)
+            return actions
+
+        return act
 
     def learning_state(self) -> dict[str, Any]:
         """Give networks, normalisers, optimiser, generators, environments and the partial rollout."""

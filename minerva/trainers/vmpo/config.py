@@ -10,7 +10,7 @@ from minerva.trainers.config import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class VMPOConfig(RunConfig):
-    """On-policy maximum a posteriori policy optimisation for continuous actions."""
+    """On-policy maximum a posteriori policy optimisation."""
 
     # Networks
 
@@ -19,11 +19,16 @@ class VMPOConfig(RunConfig):
     value_layer_sizes: tuple[int, ...] = (256, 256)
     """Units of the critic's hidden layers; not used with shared_encoder."""
     shared_encoder: bool = False
-    """Let the critic use the policy's hidden layers."""
+    """Let the critic use the policy's hidden layers, and its memory."""
     ppo_like_backbone: bool = False
-    """Orthogonal layers and tanh, and a standard deviation that does not depend on the state, as in PPO."""
+    """Orthogonal layers and tanh, and for continuous actions a standard deviation that does not depend on the state, as
+    in PPO."""
     log_std_init: float = 0.0
     """Where the logarithm of that standard deviation starts; not used without ppo_like_backbone."""
+    lstm_units: int | None = None
+    """Units of a memory (LSTM) over the hidden layers; None for no memory."""
+    lstm_layer_norm: bool = False
+    """Normalise inside the memory's cell, layer by layer."""
 
     # Collecting
 
@@ -64,9 +69,9 @@ class VMPOConfig(RunConfig):
     anneal_lr: bool = False
     """Let both learning rates fall linearly to 0 over the run."""
     epsilon_mu: float = 0.01
-    """Bound on the KL divergence that the change of the mean makes."""
+    """Bound on the KL divergence that the change of the mean makes; for discrete actions on the whole divergence."""
     epsilon_sigma: float = 0.01
-    """Bound on the KL divergence that the change of the standard deviation makes."""
+    """Bound on the KL divergence that the change of the standard deviation makes; not used for discrete actions."""
     alpha_lr: float = 1e-4
     """Learning rate of the Lagrange multipliers of these bounds, which start at 1."""
     control_variate: bool = False
@@ -87,7 +92,7 @@ class VMPOConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._layers("policy_layer_sizes", "value_layer_sizes")
-        self._at_least(1, "rollout_steps", "m_steps")
+        self._at_least(1, "rollout_steps", "m_steps", "lstm_units")
         self._positive("epsilon_eta", "epsilon_mu", "epsilon_sigma", "temperature_init", "max_grad_norm")
         self._positive("policy_lr", "value_lr", "temperature_lr", "alpha_lr")
         self._in_unit_interval("gamma", "gae_lambda", "sgd_momentum")
@@ -99,6 +104,10 @@ class VMPOConfig(RunConfig):
         self._one_of("optimizer_type", "adam", "sgd")
         if self.compile not in ("auto", True, False):
             raise ValueError(f"compile: must be 'auto', True or False, got {self.compile!r}.")
+        if self.lstm_layer_norm and not self.lstm_units:
+            raise ValueError("lstm_layer_norm: needs lstm_units, got True without them; give both.")
+        if self.lstm_units and self.compile is True:
+            raise ValueError("compile: True is not for policies with a memory (lstm_units); use 'auto' or False.")
         if not 0 < self.topk_fraction <= 1:
             raise ValueError(f"topk_fraction: must lie in (0, 1], got {self.topk_fraction}; 0.5 keeps the better half.")
         # Half of the steps cross into a new episode where every episode is one step long.

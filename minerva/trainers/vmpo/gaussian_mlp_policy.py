@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from minerva.networks.layer_norm_mlp import LayerNormMLP
-from minerva.networks.mlp import orthogonal, tanh_mlp
+from minerva.networks.heads import Parameters
+from minerva.networks.mlp import orthogonal
 from minerva.objectives.gaussian import gaussian_log_prob
+from minerva.trainers.vmpo.actor_critic import ActorCritic
 
 LOG_STD_RANGE = (-20.0, 2.0)
 EDGE = 1 - 1e-6
 """Squashed actions are taken to be no closer to ±1 than this: beyond it their inverse is more rounding than number."""
 
 
-class SquashedGaussianPolicy(nn.Module):
+class SquashedGaussianPolicy(ActorCritic):
     """A diagonal Gaussian whose samples pass through tanh and are scaled to the action bounds, and a critic.
 
     Raw actions u are the Gaussian's samples; actions a, on the scale of the environment, are what it gets. Means and
@@ -34,13 +35,12 @@ class SquashedGaussianPolicy(nn.Module):
         shared_encoder: Whether the critic uses the policy's hidden layers.
         ppo_like_backbone: Whether the networks are PPO's: orthogonal, tanh, one standard deviation for all states.
         log_std_init: Where the logarithm of that one standard deviation starts.
+        lstm_units: Units of a memory over the hidden layers; None for no memory.
+        lstm_layer_norm: Whether the memory's cell is normalised.
 
     Attributes:
-        policy_encoder: From observations to the policy's features.
-        value_encoder: From observations to the critic's; the same module when shared.
         policy_mean: Head of the mean.
         policy_logstd: Head of the log-standard-deviation; a parameter ``[1, A]`` with `ppo_like_backbone`.
-        value_head: Head of the critic.
 
     Raises:
         ValueError: A bound is infinite or missing its room, or there is no layer.
@@ -60,37 +60,31 @@ class SquashedGaussianPolicy(nn.Module):
         shared_encoder: bool = False,
         ppo_like_backbone: bool = False,
         log_std_init: float = 0.0,
+        lstm_units: int | None = None,
+        lstm_layer_norm: bool = False,
     ) -> None:
-        super().__init__()
-        for name, sizes in (("policy_layer_sizes", policy_layer_sizes), ("value_layer_sizes", value_layer_sizes)):
-            if not len(sizes):
-                raise ValueError(f"{name}: must name at least one layer, such as (256, 256); got {sizes!r}.")
+        super().__init__(
+            obs_dim,
+            policy_layer_sizes,
+            value_layer_sizes,
+            shared_encoder,
+            ppo_like_backbone,
+            lstm_units,
+            lstm_layer_norm,
+        )
         low, high = finite_bounds(action_low, action_high, act_dim)
         # Buffers: a policy that is loaded brings its bounds along.
         self.register_buffer("action_low", low)
         self.register_buffer("action_high", high)
-        self.shared_encoder = shared_encoder
-        encoder = _tanh_encoder if ppo_like_backbone else _layer_norm_encoder
-        policy_out, value_out = (
-            policy_layer_sizes[-1],
-            (policy_layer_sizes if shared_encoder else value_layer_sizes)[-1],
-        )
-        self.policy_encoder = encoder(obs_dim, policy_layer_sizes)
-        self.value_encoder: nn.Sequential
-        if shared_encoder:
-            # Not as a second submodule: its parameters have one name, in a checkpoint and for a functional call.
-            object.__setattr__(self, "value_encoder", self.policy_encoder)
-        else:
-            self.value_encoder = encoder(obs_dim, value_layer_sizes)
-        self.policy_mean = nn.Linear(policy_out, act_dim)
+        self.policy_mean = nn.Linear(self._policy_features, act_dim)
         self.policy_logstd: nn.Linear | nn.Parameter
-        self.value_head = nn.Linear(value_out, 1)
+        self.value_head = nn.Linear(self._value_features, 1)
         if ppo_like_backbone:
             orthogonal(self.policy_mean, 0.01)
             orthogonal(self.value_head, 1.0)
             self.policy_logstd = nn.Parameter(torch.full((1, act_dim), float(log_std_init)))
         else:
-            self.policy_logstd = nn.Linear(policy_out, act_dim)
+            self.policy_logstd = nn.Linear(self._policy_features, act_dim)
             for head, bias in ((self.policy_mean, 0.0), (self.policy_logstd, -0.5), (self.value_head, 0.0)):
                 nn.init.xavier_uniform_(head.weight)
                 nn.init.constant_(head.bias, bias)
@@ -100,24 +94,7 @@ class SquashedGaussianPolicy(nn.Module):
         head = self.policy_logstd
         return list(head.parameters()) if isinstance(head, nn.Linear) else [head]
 
-    # Networks
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Give mean and log-standard-deviation before the tanh, for observations ``[..., O]``: ``[..., A]`` each."""
-        return self._heads(self.policy_encoder(obs))
-
-    def forward_all(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Give mean, log-standard-deviation and value ``[..., 1]``; a shared encoder runs once."""
-        features = self.policy_encoder(obs)
-        value: Tensor = self.value_head(features if self.shared_encoder else self.value_encoder(obs))
-        return *self._heads(features), value
-
-    def get_value(self, obs: Tensor) -> Tensor:
-        """Value observations ``[..., O]``: ``[..., 1]``."""
-        value: Tensor = self.value_head(self.value_encoder(obs))
-        return value
-
-    def _heads(self, features: Tensor) -> tuple[Tensor, Tensor]:
+    def _heads(self, features: Tensor, obs: Tensor) -> Parameters:
         mean: Tensor = self.policy_mean(features)
         head = self.policy_logstd
         log_std: Tensor = head(features) if isinstance(head, nn.Linear) else head.squeeze(0).expand_as(mean)
@@ -137,6 +114,11 @@ class SquashedGaussianPolicy(nn.Module):
         # LaTeX[Haarnoja2018, app. C]: \log \pi(a) = \log \mathcal{N}(u; \mu, \sigma) - \log \left| \frac{\partial a}{\partial u} \right|
         log_prob = gaussian_log_prob(mean, log_std, raw) - self.log_volume(raw)
         return self.squash(raw), log_prob.unsqueeze(-1)
+
+    def choose(self, parameters: Parameters, deterministic: bool, generator: torch.Generator | None) -> Tensor:
+        """Give the mean's actions ``[..., A]``, or sampled ones."""
+        mean, log_std = parameters
+        return self.sample_action(mean, log_std, deterministic, generator)[0]
 
     def log_prob(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
         """Give the log-density of actions ``[B, A]`` on the scale of the environment: ``[B, 1]``."""
@@ -171,15 +153,6 @@ class SquashedGaussianPolicy(nn.Module):
     def _half(self) -> Tensor:
         # LaTeX: h_j = \tfrac12 (a_{\max,j} - a_{\min,j})
         return (self.action_high - self.action_low) / 2
-
-
-def _layer_norm_encoder(obs_dim: int, layer_sizes: Sequence[int]) -> nn.Sequential:
-    return LayerNormMLP(obs_dim, layer_sizes, activate_final=True)
-
-
-def _tanh_encoder(obs_dim: int, layer_sizes: Sequence[int]) -> nn.Sequential:
-    *hidden, last = layer_sizes
-    return tanh_mlp(obs_dim, hidden, last, out_gain=math.sqrt(2)).append(nn.Tanh())
 
 
 def finite_bounds(action_low: Any, action_high: Any, act_dim: int) -> tuple[Tensor, Tensor]:

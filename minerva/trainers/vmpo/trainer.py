@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+from gymnasium import spaces
 from torch import Tensor
 
 from minerva.environments.base import box_bounds
 from minerva.environments.ids import EnvFactory
+from minerva.networks.heads import head_for
 from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.health import Health, vmpo_rules
 from minerva.trainers.loop import on_policy_loop
@@ -40,6 +42,7 @@ class VMPOTrainer(Trainer):
     algorithm: ClassVar[str] = "vmpo"
     fixed_fields: ClassVar[tuple[str, ...]] = (
         "policy_layer_sizes", "value_layer_sizes", "shared_encoder", "ppo_like_backbone", "normalize_obs",
+        "lstm_units", "lstm_layer_norm",
     )  # fmt: skip
     resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs", "rollout_steps", "normalize_reward", "optimizer_type")
     config: VMPOConfig
@@ -55,12 +58,19 @@ class VMPOTrainer(Trainer):
     ) -> None:
         config = VMPOConfig.from_fields(config, fields)
         super().__init__(env_id, seed, device, config)
+        env = self.env
         with initialisation_seed(seed):
             self.agent = VMPOAgent(
-                self.env.observation_dim, self.action_dim, *box_bounds(self.env.action_space), self.device, config
+                env.observation_dim,
+                self.action_dim,
+                device=self.device,
+                config=config,
+                action_space=env.action_space,
+                mask_dim=env.mask_dim,
             )
         self.compiled: bool | None = None  # decided when the run's length is known, and kept to its end
-        self.health = Health(vmpo_rules(config.topk_fraction, config.batch_size, self.action_dim))
+        discrete = not isinstance(env.action_space, spaces.Box)
+        self.health = Health(vmpo_rules(config.topk_fraction, config.batch_size, self.action_dim, discrete))
         self._warn: Callable[[str], None] | None = None  # tells the user something, while a run is open
         self.action_noise = torch_generator(seed, "action_noise", self.device)
         self.collector = make_collector(
@@ -71,16 +81,20 @@ class VMPOTrainer(Trainer):
             make_actor(self.agent, self.action_noise),
             self.agent.obs_normalizer,
             config.gamma if config.normalize_reward else None,
+            self.agent.state_dim,
         )
 
     def _check_action_space(self) -> int:
-        dimensions = super()._check_action_space()
-        if not all(np.isfinite(bounds).all() for bounds in box_bounds(self.env.action_space)):
+        space = self.env.action_space
+        if isinstance(space, spaces.Box) and not all(np.isfinite(bounds).all() for bounds in box_bounds(space)):
             raise ValueError(
-                f"env: {self.env_name} has the action space {self.env.action_space}, whose bounds must be finite for "
+                f"env: {self.env_name} has the action space {space}, whose bounds must be finite for "
                 f"{self.algorithm}, which squashes actions into them; wrap it so that they are, or use ppo."
             )
-        return dimensions
+        try:
+            return head_for(space).action_dim
+        except ValueError as error:
+            raise ValueError(f"env: {self.env_name} has an unsupported {error}") from error
 
     def begin(self) -> None:
         """Start the first episodes."""
@@ -112,7 +126,7 @@ class VMPOTrainer(Trainer):
         if self.config.compile != "auto":
             return self.config.compile
         long = self.config.gradient_steps(total_steps) >= COMPILED_FROM
-        return self.device.type == "cpu" and long and compiler_available()
+        return self.device.type == "cpu" and not self.config.lstm_units and long and compiler_available()
 
     def update(self, total_updates: int) -> dict[str, float]:
         """Learn from the full rollout; where a number was not finite nothing changes, and the run goes on."""
@@ -127,8 +141,21 @@ class VMPOTrainer(Trainer):
         return metrics
 
     def deterministic_action(self, obs: Tensor) -> Tensor:
-        """Give the mean's action for raw observations ``[B, O]``: ``[B, A]``."""
+        """Give the likeliest action for raw observations ``[B, O]``: ``[B, A]``; with a memory, from an empty one."""
         return self.agent.choose(obs, deterministic=True)
+
+    def evaluation_policy(self) -> Callable[[Tensor], Tensor]:
+        """Give the policy for the episodes of one evaluation, all of which begin with its first call."""
+        state: Tensor | None = None
+
+        def act(obs: Tensor) -> Tensor:
+            nonlocal state
+            if state is None:
+                state = self.agent.empty_state(len(obs))
+            actions, state = self.agent.choose_on(obs, state, deterministic=True)
+            return actions
+
+        return act
 
     def learning_state(self) -> dict[str, Any]:
         """Give networks, multipliers, normalisers, optimisers, generators, environments and the partial rollout."""

@@ -9,12 +9,16 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
-from minerva.trainers.ppo import agent as agent_module
-from minerva.trainers.ppo.agent import Agent, Batch, MinibatchLosses, make_batch, minibatch_losses
+import minerva
+from minerva.trainers.ppo import update as update_module
+from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.ppo.update import Batch, Coefficients, MinibatchLosses, make_batch, minibatch_losses
 from minerva.utils.running_norm import RunningNorm
+from tests.environments.tiny_envs import Noisy
 from tests.trainers.ppo.small_run import ROLLOUT, logged, metrics_of, same, small_trainer, state_of
 
 
@@ -33,11 +37,11 @@ def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytes
     means: list[torch.Tensor] = []
     minibatches = 0
 
-    def watch_act(obs: torch.Tensor) -> torch.Tensor:
-        actions = act(obs)
+    def watch_act(obs: torch.Tensor, *memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        actions, state = act(obs, *memory)
         with torch.no_grad():
-            seen.append((obs.clone(), agent.evaluate(obs, actions)[0]))
-        return actions
+            seen.append((obs.clone(), agent.score(agent.describe(obs, *memory)[0], actions)[0]))
+        return actions, state
 
     def watch_batch(*args: Any) -> Batch:
         nonlocal minibatches
@@ -51,18 +55,19 @@ def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytes
         minibatches = 0
         return batch
 
-    def watch_losses(agent: Agent, batch: Batch, config: PPOConfig) -> MinibatchLosses:
+    def watch_losses(agent: Agent, batch: Batch, config: PPOConfig, coefficients: Coefficients) -> MinibatchLosses:
         nonlocal minibatches
         with torch.no_grad():
-            ratio = (agent.evaluate(batch.obs, batch.actions)[0] - batch.log_probs).exp()
+            parameters, _ = agent.describe(batch.obs, batch.state, batch.starts)
+            ratio = (agent.score(parameters, batch.actions)[0] - batch.log_probs).exp()
         (later_ratios if minibatches else first_ratios).append((ratio - 1).abs().max().item())
         minibatches += 1
         assert torch.equal(normalizer.mean, means[-1])  # statistics stand still while a batch is optimised
-        return minibatch_losses(agent, batch, config)
+        return minibatch_losses(agent, batch, config, coefficients)
 
     monkeypatch.setattr(trainer.collector, "_act", watch_act)
-    monkeypatch.setattr(agent_module, "make_batch", watch_batch)
-    monkeypatch.setattr(agent_module, "minibatch_losses", watch_losses)
+    monkeypatch.setattr(update_module, "make_batch", watch_batch)
+    monkeypatch.setattr(update_module, "minibatch_losses", watch_losses)
     trainer.train(64 * 2 * 6, tmp_path / "run")
     trainer.close()
     assert len(first_ratios) == 6 and max(first_ratios) < 1e-5
@@ -70,7 +75,7 @@ def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytes
     assert (means[0] - means[-1]).abs().max() > 0.01
 
 
-@pytest.mark.formula("minerva.trainers.ppo.trainer", r"\lambda_u = \lambda_0 \left(1 - \frac{u - 1}{U}\right)")
+@pytest.mark.formula("minerva.trainers.ppo.trainer", r"s_u = 1 - \frac{u - 1}{U}")
 def test_learning_rate_falls_linearly_from_its_start(tmp_path: Path) -> None:
     trainer = small_trainer(policy_lr=0.007, eval_episodes=0)
     rates: list[float] = []
@@ -88,6 +93,38 @@ def test_learning_rate_falls_linearly_from_its_start(tmp_path: Path) -> None:
     expected = [0.007 * (1 - (u - 1) / 8) for u in range(1, 9)]
     assert rates == expected
     assert logged(tmp_path / "run", "charts/learning_rate") == [(ROLLOUT * u, expected[u - 1]) for u in range(1, 9)]
+
+
+def test_scheduled_settings_follow_what_remains_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[float] = []
+
+    def rate(remaining: float) -> float:
+        asked.append(remaining)
+        return 0.01 * remaining**2
+
+    trainer = small_trainer(
+        policy_lr=rate, clip_ratio="lin_0.4", clip_ratio_vf="const_0.3", ent_coef="cos_0.02", eval_episodes=0
+    )
+    seen: list[tuple[float, ...]] = []
+
+    def watch(agent: Agent, batch: Batch, config: PPOConfig, coefficients: Coefficients) -> MinibatchLosses:
+        seen.append(tuple(round(part.item(), 6) for part in coefficients))
+        return minibatch_losses(agent, batch, config, coefficients)
+
+    monkeypatch.setattr(update_module, "minibatch_losses", watch)
+    trainer.train(ROLLOUT * 4, tmp_path / "run")
+    trainer.close()
+    rates = [value for _, value in logged(tmp_path / "run", "charts/learning_rate")]
+    assert rates == pytest.approx([0.01, 0.005625, 0.0025, 0.000625])
+    assert set(asked) == {1.0, 0.75, 0.5, 0.25}
+    cosine = [round(0.01 * (1 - math.cos(math.pi * share)), 6) for share in (1, 0.75, 0.5, 0.25)]
+    expected = list(zip((0.4, 0.3, 0.2, 0.1), [0.3] * 4, cosine, strict=True))
+    assert list(dict.fromkeys(seen)) == expected
+    # The function is not in the checkpoint: acting needs none, going on does.
+    minerva.load(tmp_path / "run")
+    again = small_trainer(policy_lr=rate, clip_ratio="lin_0.4", clip_ratio_vf="const_0.3", ent_coef="cos_0.02")
+    again.load(tmp_path / "run")
+    again.close()
 
 
 def test_learning_rate_stays_without_annealing(tmp_path: Path) -> None:
@@ -139,7 +176,7 @@ def test_a_run_of_no_finite_loss_stops_and_keeps_its_weights(monkeypatch: pytest
         losses = minibatch_losses(*args)
         return losses._replace(total=losses.total * math.nan)
 
-    monkeypatch.setattr(agent_module, "minibatch_losses", poisoned)
+    monkeypatch.setattr(update_module, "minibatch_losses", poisoned)
     with pytest.raises(FloatingPointError, match="every loss of update 3 was infinite or not a number"):
         trainer.train(ROLLOUT * 4, tmp_path / "run")
     trainer.close()
@@ -156,7 +193,7 @@ def test_skipped_minibatches_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path:
         losses = minibatch_losses(*args)
         return losses._replace(total=losses.total * math.nan) if calls == 6 else losses
 
-    monkeypatch.setattr(agent_module, "minibatch_losses", poisoned)
+    monkeypatch.setattr(update_module, "minibatch_losses", poisoned)
     trainer = small_trainer(eval_episodes=0)
     with pytest.warns(RuntimeWarning, match="1 minibatches of update 2 had a loss or gradient that is not finite"):
         result = trainer.train(ROLLOUT * 3, tmp_path / "run")
@@ -180,6 +217,10 @@ def test_every_kind_of_update_trains(estimator: str, optimizer: str, tmp_path: P
     assert all(math.isfinite(value) for _, _, value in metrics_of(tmp_path / "run"))
 
 
+class Talking(Noisy):
+    action_space = spaces.Text(5)  # type: ignore[assignment]
+
+
 def test_config_and_keywords() -> None:
     config = PPOConfig(gamma=0.9, console=False)
     trainer = PPOTrainer("Pendulum-v1", 3, "cpu", config, gae_lambda=0.5)
@@ -191,8 +232,8 @@ def test_config_and_keywords() -> None:
         PPOTrainer("Pendulum-v1", -1, "cpu")
     with pytest.raises(ValueError, match="device: 'gpu' is not to be had here"):
         PPOTrainer("Pendulum-v1", 1, "gpu")
-    with pytest.raises(ValueError, match="Discrete"):
-        PPOTrainer("CartPole-v1", 1, "cpu")
+    with pytest.raises(ValueError, match=r"env: .*action space: must be a Box, Discrete, .* got Text"):
+        PPOTrainer(Talking, 1, "cpu")
 
 
 def test_seed_decides_the_weights_and_leaves_the_global_generator_alone() -> None:

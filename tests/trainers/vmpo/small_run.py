@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,3 +37,11 @@ def state_of(folder: Path, which: str = "last") -> dict[str, Any]:
 
 def same_run(one: Path, other: Path) -> bool:
     return same(state_of(one), state_of(other)) and repr(metrics_of(one)) == repr(metrics_of(other))
+
+
+def interrupt_at(step: int) -> Callable[[Any], None]:
+    def look(trainer: Any) -> None:
+        if trainer.env_steps == step:
+            signal.raise_signal(signal.SIGTERM)
+
+    return look

@@ -15,7 +15,7 @@ def test_defaults_are_the_specifications() -> None:
         "temperature_init": 1.0, "temperature_lr": 1e-4, "epsilon_eta": 0.1, "epsilon_mu": 0.01, "epsilon_sigma": 0.01,
         "alpha_lr": 1e-4, "max_grad_norm": 10.0, "optimizer_type": "adam", "sgd_momentum": 0.9, "shared_encoder": False,
         "ppo_like_backbone": False, "m_steps": 1, "num_envs": 1, "normalize_obs": True, "normalize_reward": False,
-        "control_variate": False, "log_std_init": 0.0,
+        "control_variate": False, "log_std_init": 0.0, "lstm_units": None, "lstm_layer_norm": False,
     }  # fmt: skip
     assert {name: getattr(config, name) for name in expected} == expected
 
@@ -43,6 +43,12 @@ def test_defaults_are_the_specifications() -> None:
         ({"value_lr": 0.0}, "value_lr: must be greater than 0"),
         ({"gamma": 1.1}, r"gamma: must lie in \[0, 1\], got 1.1"),
         ({"policy_layer_sizes": ()}, "policy_layer_sizes: must name at least one layer"),
+        ({"lstm_units": 0}, "lstm_units: must be at least 1, got 0"),
+        ({"lstm_layer_norm": True}, "lstm_layer_norm: needs lstm_units, got True without them; give both"),
+        (
+            {"lstm_units": 4, "compile": True},
+            r"compile: True is not for policies with a memory \(lstm_units\); use 'auto'",
+        ),
         ({"compile": "yes"}, "compile: must be 'auto', True or False, got 'yes'"),
     ],
 )

@@ -12,6 +12,7 @@ from minerva.networks.layer_norm_mlp import LayerNormMLP
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.gaussian_mlp_policy import SquashedGaussianPolicy
 from tests.objectives import oracle_vmpo as oracle
+from tests.trainers.vmpo.small_agent import gaussian
 
 LOW, HIGH = np.array([-1.0, 0.5], dtype=np.float32), np.array([3.0, 1.0], dtype=np.float32)
 
@@ -68,7 +69,7 @@ def test_initialisation_like_ppo() -> None:
         torch.testing.assert_close(gram, gain**2 * torch.eye(len(gram)), rtol=1e-4, atol=1e-5 * gain)
     assert isinstance(policy.policy_logstd, nn.Parameter)
     assert torch.equal(policy.policy_logstd, torch.zeros(1, 6))
-    wide = VMPOAgent(3, 6, -1.0, 1.0, ppo_like_backbone=True, log_std_init=-0.7).policy
+    wide = gaussian(VMPOAgent(3, 6, -1.0, 1.0, ppo_like_backbone=True, log_std_init=-0.7))
     assert wide.policy_logstd_parameters()[0].tolist() == [[pytest.approx(-0.7)] * 6]
     assert len(policy.policy_logstd_parameters()) == 1 and policy.policy_logstd_parameters()[0] is policy.policy_logstd
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-import signal
-from collections.abc import Callable
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from minerva.trainers.vmpo.agent import make_batch
 from minerva.trainers.vmpo.trainer import VMPOTrainer
 from minerva.utils.running_norm import RunningNorm
 from tests.trainers.ppo.small_run import logged, metrics_of, same
-from tests.trainers.vmpo.small_run import ROLLOUT, same_run, small_trainer, state_of
+from tests.trainers.vmpo.small_run import ROLLOUT, interrupt_at, same_run, small_trainer, state_of
 
 TOTAL = ROLLOUT * 5
 
@@ -81,14 +80,6 @@ def test_learning_rates_stay_by_default(tmp_path: Path) -> None:
 
 
 # Resume
-
-
-def interrupt_at(step: int) -> Callable[[Any], None]:
-    def look(trainer: Any) -> None:
-        if trainer.env_steps == step:
-            signal.raise_signal(signal.SIGTERM)
-
-    return look
 
 
 def assert_resumes_exactly(folder: Path, stops: list[int], total: int, **fields: Any) -> None:
@@ -172,6 +163,7 @@ def test_without_a_compiler_steps_run_as_they_are(
         ({"shared_encoder": True}, "was made with shared_encoder = False, got True"),
         ({"ppo_like_backbone": True}, "was made with ppo_like_backbone = False, got True"),
         ({"normalize_obs": False}, "was made with normalize_obs = True, got False"),
+        ({"lstm_units": 4}, "was made with lstm_units = None, got 4"),
         ({"normalize_reward": True}, "was made with normalize_reward = False, got True"),
         ({"rollout_steps": 8}, "was made with rollout_steps = 16, got 8"),
         ({"optimizer_type": "sgd"}, "was made with optimizer_type = adam, got sgd"),
@@ -229,11 +221,11 @@ def test_what_is_learned_from_is_what_the_policy_saw_and_did(monkeypatch: pytest
     batches = []
     update = trainer.agent.learn
 
-    def watch_act(obs: torch.Tensor) -> torch.Tensor:
-        actions = act(obs)
+    def watch_act(obs: torch.Tensor, *memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        actions, state = act(obs, *memory)
         with torch.no_grad():
             seen.append((obs.clone(), actions, trainer.agent.policy(obs)[0]))
-        return actions
+        return actions, state
 
     def watch_update(batch: dict[str, torch.Tensor], share: float) -> Any:
         obs, actions, means = (torch.stack(parts).flatten(0, 1) for parts in zip(*seen, strict=True))
@@ -273,6 +265,52 @@ def test_logged_names_are_those_of_the_specification(tmp_path: Path) -> None:
     assert names == {f"{group}/{name}" for group, text in groups.items() for name in text.split()}
     # Steps 11 and 22 cross into a new episode.
     assert logged(tmp_path / "run", "vmpo/restarting_frac") == [(16, 1 / 16), (32, 1 / 16)]
+
+
+def test_names_logged_with_discrete_actions_are_those_of_the_page(tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT * 16, env_id="CartPole-v1", num_envs=2, control_variate=True)
+    found = {name for _, name, _ in metrics_of(tmp_path / "run")}
+    assert all(math.isfinite(value) for _, _, value in metrics_of(tmp_path / "run"))
+    own = {
+        "kl/policy", "kl/policy_sel", "loss/policy_kl_pen", "vmpo/alpha", "health/kl_ratio", "loss/policy_noise",
+        "train/entropy", "train/episode_return", "eval/return_mean",
+    }  # fmt: skip
+    gone = {
+        "kl/mean",
+        "kl/std_sel",
+        "vmpo/alpha_mu",
+        "vmpo/alpha_sigma",
+        "health/kl_mean_ratio",
+        "train/mean_abs_action",
+    }
+    assert own <= found and not gone & found
+    page = (Path(__file__).parents[3] / "docs" / "algorithms" / "vmpo.md").read_text()
+    logs = page.partition("## What it logs")[2].partition("\n## ")[0]
+    discrete = page.partition("## Discrete actions")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in discrete.splitlines() if line.startswith("| `")]
+    listed = set(re.findall(r"^\| `([^`]+)` \|", logs, re.MULTILINE))
+    for new, old in rows:
+        listed -= set(re.findall(r"`([^`]+)`", old))
+        listed |= set(re.findall(r"`([^`]+)`", new))
+    assert listed == found | {"charts/SPS"}
+
+
+def test_runs_with_discrete_actions_hear_of_their_own_illnesses() -> None:
+    trainer = small_trainer("CartPole-v1")
+    trainer.close()
+    well = {
+        "vmpo/ess": 8.0, "vmpo/temperature_raw": 0.7, "vmpo/alpha": 1.0, "health/kl_ratio": 1.2, "train/entropy": 0.01,
+        "health/dual_saturation": 0.0, "health/skipped": 0.0, "vmpo/selected_frac": 0.5,
+    }  # fmt: skip
+    assert {rule.metric for rule in trainer.health._rules} == well.keys()  # each of them is looked at
+    assert [said for _ in range(50) for said in trainer.health.check(well)] == []
+    for ill, text in (
+        ({"health/kl_ratio": 10.5}, "moved 10.5 times as far as epsilon_mu allows"),
+        ({"vmpo/alpha": 2e5}, "multiplier of the policy's KL has exploded"),
+        ({"train/entropy": 5e-5}, "stopped exploring"),
+    ):
+        said = [text for _ in range(5) for text in trainer.health.check({**well, **ill})]
+        assert len(said) == 1 and text in said[0]
 
 
 def test_a_bad_update_is_skipped_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -350,13 +388,21 @@ class Boundless(gymnasium.Env[Any, Any]):
         return np.zeros(1, dtype=np.float32), {}
 
 
+class Talking(gymnasium.Env[Any, Any]):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Text(5)
+
+    def reset(self, **_: Any) -> Any:
+        return np.zeros(1, dtype=np.float32), {}
+
+
 def test_mistakes() -> None:
     with pytest.raises(ValueError, match=r"env: .* whose bounds must be finite for vmpo, .*; wrap it .*, or use ppo"):
         VMPOTrainer(Boundless, 1, "cpu")
     with pytest.raises(
-        ValueError, match=r"CartPole-v1 has the action space Discrete\(2\), which vmpo does not support"
+        ValueError, match=r"env: .* has an unsupported action space: must be a Box, Discrete, .*, got Text.*Wrap"
     ):
-        VMPOTrainer("CartPole-v1", 1, "cpu")
+        VMPOTrainer(Talking, 1, "cpu")
     with pytest.raises(ValueError, match=r"topk_fraction: must lie in \(0, 1\], got 2.0"):
         VMPOTrainer("Pendulum-v1", 1, "cpu", topk_fraction=2.0)
 

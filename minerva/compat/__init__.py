@@ -1,0 +1,1 @@
+"""Faces that the users of other libraries know."""

@@ -1,0 +1,418 @@
+"""Callbacks with the face of stable-baselines: objects that look at a model while it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from minerva.callbacks import Callback
+from minerva.compat.stable_baselines.evaluation import evaluate_policy
+from minerva.compat.stable_baselines.vec_env import DummyVecEnv, VecEnv
+from minerva.compat.stable_baselines.vec_normalize import sync_envs_normalization
+
+if TYPE_CHECKING:
+    from minerva.compat.stable_baselines.ppo2 import PPO2
+
+OldFunction = Callable[[dict[str, Any], dict[str, Any]], "bool | None"]
+"""Called at every step with the local and the global variables; False ends training."""
+
+
+class BaseCallback:
+    """Override `_on_step`, and what else you need.
+
+    Args:
+        verbose: Whether it prints what it does.
+
+    Attributes:
+        model: What learns.
+        n_calls: How often `on_step` was called.
+        num_timesteps: Environment steps taken.
+        locals: What a function callback is given: ``self`` (the model), ``obs``, ``rewards``, ``dones``, ``infos``, …
+        globals: Empty.
+        logger: Its `record(name, value)` adds to the table and to TensorBoard.
+        parent: The callback that calls this one, if one does.
+    """
+
+    def __init__(self, verbose: int = 0) -> None:
+        self.model: Any = None
+        self.n_calls = 0
+        self.num_timesteps = 0
+        self.verbose = verbose
+        self.locals: dict[str, Any] = {}
+        self.globals: dict[str, Any] = {}
+        self.logger: Any = None
+        self.parent: Any = None
+        self.training_env: VecEnv | None = None
+
+    def init_callback(self, model: PPO2) -> None:
+        """Take the model, before it learns."""
+        self.model = model
+        self.training_env = model.get_env()
+        self.logger = model.logger
+        self._init_callback()
+
+    def on_training_start(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
+        """Pass on that `learn` begins."""
+        self.locals, self.globals = locals_, globals_
+        self._on_training_start()
+
+    def on_rollout_start(self) -> None:
+        """Pass on that a rollout begins."""
+        self._on_rollout_start()
+
+    def on_step(self) -> bool | None:
+        """Count, and pass on that a step was taken; False ends training."""
+        self.n_calls += 1
+        self.num_timesteps = self.model.num_timesteps
+        return self._on_step()
+
+    def on_rollout_end(self) -> None:
+        """Pass on that a rollout is full."""
+        self._on_rollout_end()
+
+    def on_training_end(self) -> None:
+        """Pass on that `learn` ends."""
+        self._on_training_end()
+
+    def _init_callback(self) -> None:
+        """Prepare, with the model there."""
+
+    def _on_training_start(self) -> None:
+        """Look at the model before the first step of `learn`."""
+
+    def _on_rollout_start(self) -> None:
+        """Look at the model before a rollout."""
+
+    def _on_step(self) -> bool | None:
+        """Look at the model after a step of all environments; return False to end training."""
+        return True
+
+    def _on_rollout_end(self) -> None:
+        """Look at the model when a rollout is full, before it is learned from."""
+
+    def _on_training_end(self) -> None:
+        """Look at the model after the last step."""
+
+
+class EventCallback(BaseCallback):
+    """A callback that calls another when something happens.
+
+    Args:
+        callback: The other one.
+        verbose: Whether it prints what it does.
+    """
+
+    def __init__(self, callback: BaseCallback | None = None, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.callback = callback
+        if callback is not None:
+            callback.parent = self
+
+    def init_callback(self, model: PPO2) -> None:
+        """Take the model, before it learns."""
+        super().init_callback(model)
+        if self.callback is not None:
+            self.callback.init_callback(model)
+
+    def on_training_start(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
+        """Pass on that `learn` begins."""
+        if self.callback is not None:
+            self.callback.on_training_start(locals_, globals_)
+        super().on_training_start(locals_, globals_)
+
+    def _on_event(self) -> bool | None:
+        return self.callback.on_step() if self.callback is not None else True
+
+
+class CallbackList(BaseCallback):
+    """Several callbacks as one; all of them are called, and one False is enough.
+
+    Args:
+        callbacks: `BaseCallback` objects and functions.
+    """
+
+    def __init__(self, callbacks: Sequence[Any]) -> None:
+        super().__init__()
+        self.callbacks = [as_callback(callback) for callback in callbacks]
+
+    def init_callback(self, model: PPO2) -> None:
+        """Take the model, before it learns."""
+        super().init_callback(model)
+        for callback in self.callbacks:
+            callback.init_callback(model)
+
+    def on_training_start(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
+        """Pass on that `learn` begins."""
+        super().on_training_start(locals_, globals_)
+        for callback in self.callbacks:
+            callback.on_training_start(locals_, globals_)
+
+    def _on_rollout_start(self) -> None:
+        for callback in self.callbacks:
+            callback.on_rollout_start()
+
+    def _on_step(self) -> bool:
+        answers = [callback.on_step() for callback in self.callbacks]
+        return all(answer is not False for answer in answers)
+
+    def _on_rollout_end(self) -> None:
+        for callback in self.callbacks:
+            callback.on_rollout_end()
+
+    def _on_training_end(self) -> None:
+        for callback in self.callbacks:
+            callback.on_training_end()
+
+
+class CheckpointCallback(BaseCallback):
+    """Saves the model every `save_freq` calls, as ``<name_prefix>_<steps>_steps.zip``.
+
+    Args:
+        save_freq: Steps of all environments together count as one call.
+        save_path: The folder.
+        name_prefix: What the files' names begin with.
+        verbose: 2 to print each file's name.
+    """
+
+    def __init__(self, save_freq: int, save_path: str | Path, name_prefix: str = "rl_model", verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.save_freq = _positive("save_freq", save_freq)
+        self.save_path = Path(save_path)
+        self.name_prefix = name_prefix
+
+    def _on_step(self) -> bool:
+        if self.n_calls % self.save_freq == 0:
+            path = self.save_path / f"{self.name_prefix}_{self.num_timesteps}_steps"
+            self.model.save(path)
+            if self.verbose > 1:
+                print(f"Saving model checkpoint to {path}")
+        return True
+
+
+class EvalCallback(EventCallback):
+    """Evaluates the model every `eval_freq` calls, and keeps the best.
+
+    Statistics of a `VecNormalize` around the training environments are given to the one around `eval_env` before.
+
+    Args:
+        eval_env: One environment: a `gymnasium.Env`, or a vector environment with one in it.
+        callback_on_new_best: Called when an evaluation is the best so far.
+        n_eval_episodes: Episodes an evaluation.
+        eval_freq: Steps of all environments together count as one call.
+        log_path: A folder (for ``evaluations.npz``: timesteps, results, ep_lengths) or None.
+        best_model_save_path: A folder (for ``best_model.zip``) or None.
+        deterministic: Whether the likeliest actions are taken.
+        render: Whether episodes are shown.
+        verbose: 1 to print each evaluation.
+
+    Attributes:
+        best_mean_reward: Of the best evaluation so far.
+        last_mean_reward: Of the newest.
+    """
+
+    def __init__(
+        self,
+        eval_env: gymnasium.Env[Any, Any] | VecEnv,
+        callback_on_new_best: BaseCallback | None = None,
+        n_eval_episodes: int = 5,
+        eval_freq: int = 10_000,
+        log_path: str | Path | None = None,
+        best_model_save_path: str | Path | None = None,
+        deterministic: bool = True,
+        render: bool = False,
+        verbose: int = 1,
+    ) -> None:
+        super().__init__(callback_on_new_best, verbose)
+        self.n_eval_episodes = n_eval_episodes
+        self.eval_freq = _positive("eval_freq", eval_freq)
+        self.best_mean_reward = -np.inf
+        self.last_mean_reward = -np.inf
+        self.deterministic = deterministic
+        self.render = render
+        self.eval_env = single_environment(eval_env)
+        self.best_model_save_path = None if best_model_save_path is None else Path(best_model_save_path)
+        self.log_path = None if log_path is None else Path(log_path) / "evaluations"
+        self.evaluations_timesteps: list[int] = []
+        self.evaluations_results: list[list[float]] = []
+        self.evaluations_length: list[list[int]] = []
+
+    def _on_step(self) -> bool | None:
+        if self.n_calls % self.eval_freq != 0:
+            return True
+        if self.training_env is not None:
+            sync_envs_normalization(self.training_env, self.eval_env)
+        rewards, lengths = evaluate_policy(
+            self.model,
+            self.eval_env,
+            n_eval_episodes=self.n_eval_episodes,
+            render=self.render,
+            deterministic=self.deterministic,
+            return_episode_rewards=True,
+        )
+        self._write(rewards, lengths)
+        self.last_mean_reward = float(np.mean(rewards))
+        if self.verbose > 0:
+            print(
+                f"Eval num_timesteps={self.num_timesteps}, episode_reward={self.last_mean_reward:.2f} +/- "
+                f"{np.std(rewards):.2f}\nEpisode length: {np.mean(lengths):.2f} +/- {np.std(lengths):.2f}"
+            )
+        if self.last_mean_reward <= self.best_mean_reward:
+            return True
+        if self.verbose > 0:
+            print("New best mean reward!")
+        if self.best_model_save_path is not None:
+            self.model.save(self.best_model_save_path / "best_model")
+        self.best_mean_reward = self.last_mean_reward
+        return self._on_event()
+
+    def _write(self, rewards: list[float], lengths: list[int]) -> None:
+        self.evaluations_timesteps.append(self.num_timesteps)
+        self.evaluations_results.append(rewards)
+        self.evaluations_length.append(lengths)
+        if self.log_path is not None:
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            np.savez(
+                self.log_path,
+                timesteps=self.evaluations_timesteps,
+                results=self.evaluations_results,
+                ep_lengths=self.evaluations_length,
+            )
+
+
+class StopTrainingOnRewardThreshold(BaseCallback):
+    """Ends training when an `EvalCallback`, whose `callback_on_new_best` it is, has reached a mean reward.
+
+    Args:
+        reward_threshold: The mean reward.
+        verbose: 1 to print that it does.
+    """
+
+    def __init__(self, reward_threshold: float, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.reward_threshold = reward_threshold
+
+    def _on_step(self) -> bool:
+        if not isinstance(self.parent, EvalCallback):
+            raise ValueError(
+                "StopTrainingOnRewardThreshold: belongs to an EvalCallback: "
+                "EvalCallback(env, callback_on_new_best=StopTrainingOnRewardThreshold(...))."
+            )
+        goes_on = bool(self.parent.best_mean_reward < self.reward_threshold)
+        if self.verbose > 0 and not goes_on:
+            print(
+                f"Stopping training because the mean reward {self.parent.best_mean_reward:.2f} is above the threshold "
+                f"{self.reward_threshold}"
+            )
+        return goes_on
+
+
+class EveryNTimesteps(EventCallback):
+    """Calls a callback every so many environment steps.
+
+    Args:
+        n_steps: How many.
+        callback: The other one.
+    """
+
+    def __init__(self, n_steps: int, callback: BaseCallback) -> None:
+        super().__init__(callback)
+        self.n_steps = _positive("n_steps", n_steps)
+        self.last_time_trigger = 0
+
+    def _on_step(self) -> bool | None:
+        if self.num_timesteps - self.last_time_trigger < self.n_steps:
+            return True
+        self.last_time_trigger = self.num_timesteps
+        return self._on_event()
+
+
+class ConvertCallback(BaseCallback):
+    """A function of the local and global variables as a callback.
+
+    Args:
+        callback: The function.
+    """
+
+    def __init__(self, callback: OldFunction) -> None:
+        super().__init__()
+        self.callback = callback
+
+    def _on_step(self) -> bool | None:
+        return self.callback(self.locals, self.globals)
+
+
+class OtherCallback(BaseCallback):
+    """An object that has some of the five methods, but is no `BaseCallback`.
+
+    Args:
+        callback: The object. One of Minerva's own callbacks is given the trainer; the methods of any other are called
+            without arguments, `on_training_start` with the local and the global variables.
+    """
+
+    def __init__(self, callback: Any) -> None:
+        super().__init__()
+        self.callback = callback
+
+    def _on_training_start(self) -> None:
+        self._pass_on("on_training_start", self.locals, self.globals)
+
+    def _on_rollout_start(self) -> None:
+        self._pass_on("on_rollout_start")
+
+    def _on_step(self) -> bool | None:
+        answer: bool | None = self._pass_on("on_step")
+        return answer
+
+    def _on_rollout_end(self) -> None:
+        self._pass_on("on_rollout_end")
+
+    def _on_training_end(self) -> None:
+        self._pass_on("on_training_end")
+
+    def _pass_on(self, name: str, *args: Any) -> Any:
+        if isinstance(self.callback, Callback):
+            return getattr(self.callback, name)(self.model.trainer)
+        method = getattr(self.callback, name, None)
+        return None if method is None else method(*args)
+
+
+def as_callback(callback: Any) -> BaseCallback:
+    """Make one callback of an object, a function, a list of these, or nothing.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    if isinstance(callback, BaseCallback):
+        return callback
+    if callback is None or isinstance(callback, (list, tuple)):
+        return CallbackList(callback or [])
+    if hasattr(callback, "on_step"):
+        return OtherCallback(callback)
+    if callable(callback):
+        return ConvertCallback(callback)
+    raise ValueError(
+        "callback: must be a BaseCallback, a function (locals, globals), an object with an on_step method, or a list "
+        f"of these; got {type(callback).__name__}."
+    )
+
+
+def single_environment(env: gymnasium.Env[Any, Any] | VecEnv) -> VecEnv:
+    """Give a vector environment with one environment in it.
+
+    Raises:
+        ValueError: There are more of them.
+    """
+    venv = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: env])
+    if venv.num_envs != 1:
+        raise ValueError(f"eval_env: must hold one environment, got {venv.num_envs}.")
+    return venv
+
+
+def _positive(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}: must be a whole number from 1 on, got {value!r}.")
+    return value

@@ -1,0 +1,295 @@
+"""The policies of stable-baselines: descriptions of networks, from which PPO's agent is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from gymnasium import Space
+from torch import nn
+
+from minerva.networks.encoders import encoder_for
+from minerva.networks.heads import head_for
+from minerva.networks.lstm import LSTMCore
+from minerva.networks.mlp import Hidden
+from minerva.networks.trunk import Column, Trunk
+from minerva.trainers.ppo.agent import Agent
+
+Activation = Callable[[], nn.Module]
+Features = Literal["mlp", "cnn"]
+Sizes = tuple[int, ...]
+
+_ACTIVATIONS: dict[str, tuple[Activation, tuple[Any, ...]]] = {
+    "tanh": (nn.Tanh, (torch.tanh, nn.functional.tanh)),
+    "relu": (nn.ReLU, (torch.relu, nn.functional.relu)),
+    "elu": (nn.ELU, (nn.functional.elu,)),
+    "selu": (nn.SELU, (torch.selu, nn.functional.selu)),
+    "leaky_relu": (nn.LeakyReLU, (nn.functional.leaky_relu,)),
+    "sigmoid": (nn.Sigmoid, (torch.sigmoid, nn.functional.sigmoid)),
+    "softplus": (nn.Softplus, (nn.functional.softplus,)),
+    "swish": (nn.SiLU, (nn.functional.silu,)),
+}
+LSTM = "lstm"
+OWN_FUNCTION = "function"
+"""What stands for an activation function of the user's own in a file."""
+
+
+class Layers(NamedTuple):
+    """What `net_arch` says."""
+
+    shared: Sizes  # before the memory, or before policy and critic part
+    policy: Sizes
+    value: Sizes
+
+
+class Applied(nn.Module):
+    """A plain function as a module.
+
+    Args:
+        function: From a tensor to one of the same shape.
+    """
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply it."""
+        return self._function(x)
+
+
+class Policy:
+    """A description of the networks of policy and critic.
+
+    Args:
+        net_arch: Units of hidden layers: numbers for layers that policy and critic share, then a dict with ``pi`` and
+            ``vf`` for those of their own; ``"lstm"`` marks the place of the memory.
+        act_fun: The activation function: torch's (``torch.tanh``, ``torch.nn.ReLU``), a name ("tanh", "relu", …), or a
+            function of your own.
+        layers: Units of hidden layers, an older form of `net_arch`.
+        n_lstm: Units of the memory.
+        feature_extraction: "mlp" or "cnn".
+    """
+
+    features: ClassVar[Features] = "mlp"
+    recurrent: ClassVar[bool] = False
+    layer_norm: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        net_arch: Sequence[Any] | None = None,
+        act_fun: Any = "tanh",
+        layers: Sequence[int] | None = None,
+        n_lstm: int = 256,
+        feature_extraction: Features | None = None,
+    ) -> None:
+        if net_arch is not None and layers is not None:
+            raise ValueError("layers: is an older form of net_arch, and both were given; give net_arch alone.")
+        self.extraction: Features = feature_extraction or self.features
+        if self.extraction not in ("mlp", "cnn"):
+            raise ValueError(f"feature_extraction: must be 'mlp' or 'cnn', got {feature_extraction!r}.")
+        if net_arch is not None and self.extraction == "cnn":
+            raise ValueError(f"net_arch: is for 'mlp', a CNN's layers are fixed; got {net_arch!r}. Leave it out.")
+        if isinstance(n_lstm, bool) or not isinstance(n_lstm, int) or n_lstm < 1:
+            raise ValueError(f"n_lstm: must be a whole number from 1 on, got {n_lstm!r}.")
+        self.lstm_units = n_lstm if self.recurrent else None
+        self.act_fun = act_fun
+        self.activation = activation_of(act_fun)
+        self.layers = self._layers(net_arch, layers)
+
+    def _layers(self, net_arch: Sequence[Any] | None, layers: Sequence[int] | None) -> Layers:
+        if net_arch is not None:
+            return parse_net_arch(net_arch, self.recurrent)
+        sizes = parse_net_arch([64, 64] if layers is None else list(layers), recurrent=False).shared
+        if self.extraction == "cnn":
+            return Layers((), (), ())
+        return Layers(sizes, (), ()) if self.recurrent else Layers((), sizes, sizes)
+
+    @property
+    def shares(self) -> bool:
+        """Whether policy and critic have anything in common."""
+        return self.recurrent or self.extraction == "cnn" or bool(self.layers.shared)
+
+    def build(self, observation_space: Space[Any], action_space: Space[Any], obs_dim: int, mask_dim: int) -> Agent:
+        """Build the networks.
+
+        Args:
+            observation_space: Before flattening.
+            action_space: Of one environment.
+            obs_dim: O, length of a row, mask included.
+            mask_dim: K.
+        """
+        head = head_for(action_space)
+        own: tuple[Sizes, Sizes] = (self.layers.policy, self.layers.value)
+        if self.shares:
+            trunk: Trunk | None = self._shared_trunk(observation_space, obs_dim - mask_dim)
+        elif self.activation is nn.Tanh and all(own):
+            trunk = None  # the agent's own networks are these
+        else:  # a network of no layer, or of other activations
+            policy, value = (self._hidden(obs_dim - mask_dim, sizes) for sizes in own)
+            trunk = Trunk(Column(policy[0], None, policy[1]), Column(value[0], None, value[1]))
+            own = ((), ())
+        agent = Agent(
+            obs_dim,
+            head.action_dim,
+            own[0] or (64, 64),
+            own[1] or (64, 64),
+            normalize_obs=False,
+            head=head,
+            trunk=trunk,
+            layers_after=own,
+            mask_dim=mask_dim,
+        )
+        if self.activation is not nn.Tanh:
+            for name in ("actor_mean", "critic"):
+                setattr(agent, name, with_activation(getattr(agent, name), self.activation))
+        return agent
+
+    def _shared_trunk(self, space: Space[Any], seen: int) -> Trunk:
+        cnn = self.extraction == "cnn"
+        encoder, features = encoder_for(space) if cnn else self._hidden(seen, self.layers.shared)
+        memory = LSTMCore(features, self.lstm_units, self.layer_norm) if self.lstm_units else None
+        return Trunk(Column(encoder, memory, features))
+
+    def _hidden(self, in_dim: int, sizes: Sizes) -> tuple[nn.Module, int]:
+        hidden = Hidden(in_dim, sizes)
+        tanh = self.activation is nn.Tanh
+        return (hidden if tanh else with_activation(hidden, self.activation)), hidden.out_dim
+
+
+class MlpPolicy(Policy):
+    """Two tanh networks of two layers of 64 units."""
+
+
+class CnnPolicy(Policy):
+    """One convolutional network for policy and critic."""
+
+    features = "cnn"
+
+
+class MlpLstmPolicy(Policy):
+    """A tanh network of two layers of 64 units and a memory of 256, for policy and critic."""
+
+    recurrent = True
+
+
+class MlpLnLstmPolicy(MlpLstmPolicy):
+    """The same with layer normalisation in the memory."""
+
+    layer_norm = True
+
+
+class CnnLstmPolicy(Policy):
+    """One convolutional network and a memory of 256 units, for policy and critic."""
+
+    features = "cnn"
+    recurrent = True
+
+
+class CnnLnLstmPolicy(CnnLstmPolicy):
+    """The same with layer normalisation in the memory."""
+
+    layer_norm = True
+
+
+POLICIES: dict[str, type[Policy]] = {
+    policy.__name__: policy
+    for policy in (MlpPolicy, CnnPolicy, MlpLstmPolicy, CnnLstmPolicy, MlpLnLstmPolicy, CnnLnLstmPolicy)
+}
+
+
+def policy_class(policy: str | type[Policy]) -> type[Policy]:
+    """Find the class of a policy.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if isinstance(policy, str) and policy in POLICIES:
+        return POLICIES[policy]
+    if isinstance(policy, type) and issubclass(policy, Policy):
+        return policy
+    raise ValueError(f"policy: must be {', '.join(POLICIES)}, by name or class; got {policy!r}.")
+
+
+def make_policy(policy: str | type[Policy], policy_kwargs: dict[str, Any] | None) -> Policy:
+    """Make the description that a policy and its arguments stand for.
+
+    Raises:
+        ValueError: An argument is unknown, or breaks a rule.
+    """
+    known = ("net_arch", "act_fun", "layers", "n_lstm", "feature_extraction")
+    given = dict(policy_kwargs or {})
+    for name in given:
+        if name not in known:
+            raise ValueError(f"policy_kwargs: {name!r} is not one of {', '.join(known)}.")
+    return policy_class(policy)(**given)
+
+
+def parse_net_arch(net_arch: Sequence[Any], recurrent: bool) -> Layers:
+    """Read `net_arch`.
+
+    Raises:
+        ValueError: It is of another form.
+    """
+    rule = "must be a list of whole numbers, then at most one dict with lists for 'pi' and 'vf', such as "
+    rule += "[64, 'lstm', dict(pi=[64], vf=[64])]" if recurrent else "[64, dict(pi=[64], vf=[64])]"
+    if not isinstance(net_arch, (list, tuple)):
+        raise ValueError(f"net_arch: {rule}; got {net_arch!r}.")
+    parts = list(net_arch)
+    own = parts.pop() if parts and isinstance(parts[-1], dict) else {}
+    if recurrent:
+        if parts.count(LSTM) != 1:
+            raise ValueError(f"net_arch: must name 'lstm' once for a policy with a memory, got {net_arch!r}; {rule}.")
+        place = parts.index(LSTM)
+        parts, after = parts[:place], parts[place + 1 :]
+    else:
+        after = []
+    try:
+        if not set(own) <= {"pi", "vf"}:
+            raise TypeError
+        return Layers(_sizes(parts), *(_sizes(after) + _sizes(own.get(name, [])) for name in ("pi", "vf")))
+    except TypeError as error:
+        raise ValueError(f"net_arch: {rule}; got {net_arch!r}.") from error
+
+
+def _sizes(values: Any) -> Sizes:
+    if not isinstance(values, (list, tuple)):
+        raise TypeError
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise TypeError
+    return tuple(values)
+
+
+def activation_of(act_fun: Any) -> Activation:
+    """Find what makes an activation.
+
+    Raises:
+        ValueError: It is neither a known name nor a function.
+    """
+    for name, (module, functions) in _ACTIVATIONS.items():
+        if act_fun is module or act_fun in functions or (isinstance(act_fun, str) and act_fun == name):
+            return module
+    if isinstance(act_fun, type) and issubclass(act_fun, nn.Module):
+        return act_fun
+    if callable(act_fun):
+        return lambda: Applied(act_fun)
+    raise ValueError(
+        f"act_fun: must be {', '.join(_ACTIVATIONS)}, or a function such as torch.tanh; got {act_fun!r}. A file that "
+        "was saved with a function of your own needs it again: PPO2.load(path, policy_kwargs=dict(act_fun=...))."
+    )
+
+
+def plain_kwargs(policy_kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """Give a policy's arguments as plain values: an activation by its name, one of the user's own by a word."""
+    plain = dict(policy_kwargs or {})
+    if "act_fun" in plain:
+        module = activation_of(plain["act_fun"]) if plain["act_fun"] != OWN_FUNCTION else None
+        plain["act_fun"] = next((name for name, (known, _) in _ACTIVATIONS.items() if known is module), OWN_FUNCTION)
+    return plain
+
+
+def with_activation(network: nn.Sequential, activation: Activation) -> nn.Sequential:
+    """Put other activations in the places of a network's tanh."""
+    return nn.Sequential(*(activation() if isinstance(layer, nn.Tanh) else layer for layer in network))

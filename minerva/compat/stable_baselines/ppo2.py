@@ -1,0 +1,492 @@
+"""PPO2, as stable-baselines' users know it, on Minerva's PPO."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections import deque
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+from minerva import checkpointing
+from minerva.checkpointing import CheckpointError
+from minerva.compat.stable_baselines.callbacks import as_callback
+from minerva.compat.stable_baselines.making import as_vec_env
+from minerva.compat.stable_baselines.policies import Policy, make_policy, plain_kwargs
+from minerva.compat.stable_baselines.reporting import EPISODES, EpisodeInfo, Logger, Reporter, run_folder
+from minerva.compat.stable_baselines.rows import rows_of, stored_actions
+from minerva.compat.stable_baselines.settings import SETTINGS, config_of, old_names, plain_settings
+from minerva.compat.stable_baselines.trainer import Bridge, PPO2Trainer
+from minerva.compat.stable_baselines.vec_env import VecEnv
+from minerva.compat.stable_baselines.vec_env_wrapper import VecEnvWrapper
+from minerva.compat.stable_baselines.vec_normalize import VecNormalize
+from minerva.environments import EnvironmentFailureError
+from minerva.environments.base import clip_to_box
+from minerva.environments.spaces import action_converter, flat_size, space_from_plain, space_to_plain
+from minerva.networks.heads import BernoulliHead, CategoricalHead, GaussianHead, Parameters
+from minerva.trainers.ppo.agent import Agent
+from minerva.trainers.trainer import resolve_device
+from minerva.utils.schedules import Schedule
+from minerva.utils.seeding import initialisation_seed, torch_generator
+
+KIND = "ppo2"
+_DEVICE = "auto"
+
+
+class PPO2:
+    """Proximal policy optimisation with PPO2's names, defaults and behaviour.
+
+    Nothing is written but what is asked for (`save`, `tensorboard_log`, callbacks), and nothing printed without
+    `verbose`. Time limits are an exception from PPO2's behaviour: the value of the last observation stands for what
+    would have come, where PPO2 took a time limit for the end.
+
+    Args:
+        policy: A policy class, or its name: "MlpPolicy", "CnnPolicy", "MlpLstmPolicy", "CnnLstmPolicy",
+            "MlpLnLstmPolicy", "CnnLnLstmPolicy".
+        env: An id, a `gymnasium.Env`, a function that makes one, or a vector environment.
+        gamma: Discount.
+        n_steps: Steps of each environment between updates.
+        ent_coef: Weight of the entropy bonus.
+        learning_rate: A number, or a function of the share of training that remains, from 1 towards 0.
+        vf_coef: Weight of the value loss.
+        max_grad_norm: Gradients are scaled down to this norm; None to leave them as they are.
+        lam: Decay of the trace in generalised advantage estimation.
+        nminibatches: Minibatches an epoch.
+        noptepochs: Epochs an update.
+        cliprange: How far the probability ratio may move; a number, or a function as for `learning_rate`.
+        cliprange_vf: How far values may move; None for as far as `cliprange` says, a negative number for any distance.
+        verbose: 1 to print a table after updates.
+        tensorboard_log: The folder for event files, or None.
+        _init_setup_model: Accepted and ignored where there is an environment.
+        policy_kwargs: Arguments of the policy: net_arch, act_fun, n_lstm, layers, feature_extraction.
+        full_tensorboard_log: Also write histograms of weights and inputs, and images.
+        seed: Every generator is spawned from it; None for one that is drawn.
+        n_cpu_tf_sess: Accepted and ignored.
+
+    Attributes:
+        num_timesteps: Environment steps taken.
+        ep_info_buf: Return ("r") and length ("l") of each of the last hundred episodes.
+    """
+
+    def __init__(
+        self,
+        policy: str | type[Policy],
+        env: Any,
+        gamma: float = 0.99,
+        n_steps: int = 128,
+        ent_coef: float = 0.01,
+        learning_rate: Schedule = 2.5e-4,
+        vf_coef: float = 0.5,
+        max_grad_norm: float | None = 0.5,
+        lam: float = 0.95,
+        nminibatches: int = 4,
+        noptepochs: int = 4,
+        cliprange: Schedule = 0.2,
+        cliprange_vf: Schedule | None = None,
+        verbose: int = 0,
+        tensorboard_log: str | Path | None = None,
+        _init_setup_model: bool = True,
+        policy_kwargs: dict[str, Any] | None = None,
+        full_tensorboard_log: bool = False,
+        seed: int | None = None,
+        n_cpu_tf_sess: int | None = None,
+    ) -> None:
+        self.gamma = gamma
+        self.n_steps = n_steps
+        self.ent_coef = ent_coef
+        self.learning_rate = learning_rate
+        self.vf_coef = vf_coef
+        self.max_grad_norm = max_grad_norm
+        self.lam = lam
+        self.nminibatches = nminibatches
+        self.noptepochs = noptepochs
+        self.cliprange = cliprange
+        self.cliprange_vf = cliprange_vf
+        self.verbose = verbose
+        self.tensorboard_log = tensorboard_log
+        self.full_tensorboard_log = full_tensorboard_log
+        self.policy_kwargs = policy_kwargs or {}
+        self.seed = seed
+        self.num_timesteps = 0
+        self.ep_info_buf: deque[EpisodeInfo] = deque(maxlen=EPISODES)
+        self.logger = Logger()
+        self.env: VecEnv | None = None
+        self.trainer: PPO2Trainer | None = None
+        self.n_envs = 0
+        self._device = resolve_device(_DEVICE)
+        self._optimizer_state: dict[str, Any] | None = None
+        self._policy = make_policy(policy, policy_kwargs)
+        self.policy = type(self._policy)
+        if env is not None:
+            venv = as_vec_env(env)
+            if seed is None:
+                seed = venv.unwrapped.first_seed
+            self._spawn_seed(seed)
+            self._build(venv.observation_space, venv.action_space, venv.unwrapped.group.mask_dim)
+            self.set_env(venv)
+        elif _init_setup_model:
+            raise ValueError("env: must be given; a model without an environment comes from PPO2.load alone.")
+
+    # Networks and environments
+
+    def _spawn_seed(self, seed: int | None) -> None:
+        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
+
+    def _build(self, observation_space: Space[Any], action_space: Space[Any], mask_dim: int) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self._mask_dim = mask_dim
+        obs_dim = flat_size(observation_space) + mask_dim
+        with initialisation_seed(self._seed):
+            agent = self._policy.build(observation_space, action_space, obs_dim, mask_dim)
+        self.agent: Agent = agent.to(self._device)
+        self._noise = torch_generator(self._seed, "predict", self._device)
+
+    def get_env(self) -> VecEnv | None:
+        """Give the environments."""
+        return self.env
+
+    def get_vec_normalize_env(self) -> VecNormalize | None:
+        """Give the `VecNormalize` around the environments, if there is one."""
+        venv = self.env
+        while isinstance(venv, VecEnvWrapper):
+            if isinstance(venv, VecNormalize):
+                return venv
+            venv = venv.venv
+        return None
+
+    def set_env(self, env: Any) -> None:
+        """Learn in other environments from now on.
+
+        Raises:
+            ValueError: Their spaces are others, or the settings do not fit their number.
+        """
+        venv = as_vec_env(env)
+        for name in ("observation_space", "action_space"):
+            ours, theirs = getattr(self, name), getattr(venv, name)
+            if space_to_plain(ours) != space_to_plain(theirs):
+                raise ValueError(f"env: its {name.replace('_', ' ')} must be that of the model, {ours}; got {theirs}.")
+        config_of(self, self._policy, venv.num_envs)
+        self._drop_trainer()
+        self.env = venv
+        self.n_envs = venv.num_envs
+        if self.seed is not None:
+            venv.seed(self.seed)
+
+    @property
+    def n_batch(self) -> int:
+        """Samples an update."""
+        return self.n_envs * self.n_steps
+
+    def set_random_seed(self, seed: int | None) -> None:
+        """Seed everything anew; the networks stay."""
+        self.seed = seed
+        self._spawn_seed(seed)
+        self._noise = torch_generator(self._seed, "predict", self._device)
+        self._drop_trainer()
+
+    def _drop_trainer(self) -> None:
+        if self.trainer is not None:
+            self._optimizer_state = self.trainer.optimizer.state_dict()
+            self.trainer = None
+
+    def _trainer(self) -> PPO2Trainer:
+        """Give the trainer for the settings as they are now."""
+        if self.env is None:
+            raise ValueError("env: there is none to learn in; give one: PPO2.load(path, env=...), or set_env(env).")
+        config = config_of(self, self._policy, self.n_envs)
+        if self.trainer is None or self.trainer.config != config:
+            self._drop_trainer()
+            with old_names():
+                self.trainer = PPO2Trainer(self.env, self.agent, config, self._seed, _DEVICE)
+            if self._optimizer_state is not None:
+                self.trainer.optimizer.load_state_dict(self._optimizer_state)
+        return self.trainer
+
+    # Learning
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        log_interval: int = 1,
+        tb_log_name: str = "PPO2",
+        reset_num_timesteps: bool = True,
+    ) -> Self:
+        """Learn for so many environment steps, in whole rollouts.
+
+        Args:
+            total_timesteps: Of all environments together, in this call. Schedules run over them.
+            callback: A `BaseCallback`, a function (locals, globals) that is called at every step, an object with
+                methods such as `on_step`, or a list of these. One that returns False at a step ends training; the
+                rollout that it ends in is not learned from.
+            log_interval: Updates from table to table, with `verbose`.
+            tb_log_name: What the name of the event file's folder begins with.
+            reset_num_timesteps: Whether steps are counted from 0; else the count, and the event file's folder, go on.
+        """
+        if isinstance(log_interval, bool) or not isinstance(log_interval, int) or log_interval < 1:
+            raise ValueError(f"log_interval: must be a whole number from 1 on, got {log_interval!r}.")
+        trainer = self._trainer()
+        assert self.env is not None
+        callbacks = as_callback(callback)
+        if reset_num_timesteps:
+            self.num_timesteps = 0
+            self.ep_info_buf.clear()
+        trainer.steps_before, trainer.env_steps, trainer.updates = self.num_timesteps, 0, 0
+        if trainer.started and self.env.unwrapped.moved:  # through its old face: what was seen last no longer holds
+            trainer.begin()
+        self.env.unwrapped.moved = False
+        callbacks.init_callback(self)
+        variables = {
+            "self": self,
+            "total_timesteps": total_timesteps,
+            "callback": callback,
+            "log_interval": log_interval,
+            "tb_log_name": tb_log_name,
+            "reset_num_timesteps": reset_num_timesteps,
+            "n_updates": int(total_timesteps) // self.n_batch,
+            "ep_info_buf": self.ep_info_buf,
+        }
+        if int(total_timesteps) < self.n_batch:
+            warnings.warn(
+                f"total_timesteps = {total_timesteps} is less than n_envs * n_steps = {self.n_batch}: there is no "
+                "update to make, so nothing was learned",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            callbacks.on_training_start(variables, {})
+            callbacks.on_training_end()
+            return self
+        folder = None
+        if self.tensorboard_log is not None:
+            folder = run_folder(self.tensorboard_log, tb_log_name, new=reset_num_timesteps)
+        trainer.reporter = reporter = Reporter(
+            self.verbose, log_interval, folder, self.full_tensorboard_log, self.ep_info_buf, self.logger
+        )
+        try:
+            # A run's own files go: the model's are what the script saves.
+            with tempfile.TemporaryDirectory() as run, old_names():
+                trainer.train(int(total_timesteps), run, Bridge(self, callbacks, variables, reporter))
+        except EnvironmentFailureError:
+            self._drop_trainer()  # the next call begins with new episodes
+            raise
+        finally:
+            trainer.collector.rollout.carry_over()  # what is left of a rollout is not learned from
+            trainer.out_dir = None
+            reporter.close()
+        return self
+
+    # Acting
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        mask: Any = None,
+        deterministic: bool = False,
+        action_masks: Any = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
+        """Choose actions.
+
+        Args:
+            observation: One, or a batch of them as vector environments give it.
+            state: The memory's, as the call before gave it; None for an empty one.
+            mask: For each environment whether an episode has just ended: its memory begins empty.
+            deterministic: The likeliest action, or a sample.
+            action_masks: Which actions are allowed, ``[B, K]``, for environments that say so; None for all of them.
+
+        Returns:
+            Actions in the action space's own form, within its bounds, and the state of the memory, ``[B, S]``; None
+            without one.
+        """
+        rows, memory, single = self._inputs(observation, state, mask, action_masks)
+        chosen, memory = self.agent.choose_on(rows, memory, deterministic, self._noise)
+        clipped = clip_to_box(chosen.cpu().numpy(), self.action_space)
+        actions = action_converter(self.action_space)(clipped)
+        return (actions[0] if single else actions), (memory.cpu().numpy() if self.agent.state_dim else None)
+
+    @torch.no_grad()
+    def action_probability(
+        self,
+        observation: Any,
+        state: Any = None,
+        mask: Any = None,
+        actions: Any = None,
+        logp: bool = False,
+        action_masks: Any = None,
+    ) -> Any:
+        """Give the probabilities of actions.
+
+        Args:
+            observation: As for `predict`.
+            state: As for `predict`.
+            mask: As for `predict`.
+            actions: The actions to score, one for each observation; None for the whole distribution.
+            logp: Give the logarithm of the score.
+            action_masks: As for `predict`.
+
+        Returns:
+            With `actions`, their probabilities (densities in a Box), ``[B]``. Without, the distribution: probabilities
+            ``[B, n]`` for Discrete, a list of these for MultiDiscrete, those of a 1 for MultiBinary ``[B, n]``, and
+            mean and standard deviation ``([B, A], [B, A])`` for a Box. Without B for a single observation.
+        """
+        rows, memory, single = self._inputs(observation, state, mask, action_masks)
+        starts = torch.zeros(1, len(rows), device=self._device)
+        parameters = self.agent.describe(rows[None], memory, starts)[0]
+        parameters = tuple(part[0] if part.dim() == 3 else part for part in parameters)
+        if actions is not None:
+            given = torch.from_numpy(stored_actions(self.action_space, actions, len(rows))).to(self._device)
+            score = self.agent.head.log_prob(parameters, given)
+            numbers = (score if logp else score.exp()).cpu().numpy()
+            return numbers[0] if single else numbers
+        return self._distribution(parameters, single)
+
+    def _distribution(self, parameters: Parameters, single: bool) -> Any:
+        def out(part: Tensor) -> NDArray[np.float32]:
+            numbers: NDArray[np.float32] = part.cpu().numpy()
+            return numbers[0] if single else numbers
+
+        head, given = self.agent.head, parameters[0]
+        if isinstance(head, GaussianHead):
+            return out(given), out(parameters[1].exp().expand_as(given))
+        if isinstance(head, CategoricalHead):
+            return out(given.softmax(-1))
+        if isinstance(head, BernoulliHead):
+            return out(given.sigmoid())
+        assert isinstance(self.action_space, spaces.MultiDiscrete)
+        groups = torch.split(given, self.action_space.nvec.flatten().tolist(), dim=-1)
+        return [out(group.softmax(-1)) for group in groups]
+
+    def _inputs(self, observation: Any, state: Any, mask: Any, action_masks: Any) -> tuple[Tensor, Tensor, bool]:
+        """Give rows ``[B, O]``, the memory's state before them ``[B, S]``, and whether it was a single observation."""
+        flat, single = rows_of(self.observation_space, observation)
+        count = len(flat)
+        if self._mask_dim:
+            shape = (count, self._mask_dim)
+            allowed = np.ones(shape, np.float32) if action_masks is None else np.asarray(action_masks, np.float32)
+            flat = np.concatenate([flat, allowed.reshape(shape)], axis=1)
+        elif action_masks is not None:
+            raise ValueError("action_masks: this policy was not made for masks, got some; leave them out.")
+        size = (count, self.agent.state_dim)
+        if state is None:
+            memory = torch.zeros(size, device=self._device)
+        else:
+            memory = torch.as_tensor(np.asarray(state, dtype=np.float32), device=self._device)
+            if memory.shape != size:
+                raise ValueError(f"state: must have the shape {size}, got {tuple(memory.shape)}.")
+        if mask is not None:
+            ended = torch.as_tensor(np.asarray(mask, dtype=np.float32).reshape(-1), device=self._device)
+            if len(ended) != count:
+                raise ValueError(f"mask: must have {count} entries, one for each observation; got {len(ended)}.")
+            memory = memory * (1 - ended)[:, None]
+        return torch.from_numpy(flat).to(self._device), memory, single
+
+    # Files
+
+    def get_parameters(self) -> dict[str, NDArray[Any]]:
+        """Give the networks' weights by name."""
+        return {name: weight.cpu().numpy().copy() for name, weight in self.agent.state_dict().items()}
+
+    def load_parameters(self, load_path_or_dict: str | Path | dict[str, Any], exact_match: bool = True) -> None:
+        """Take the networks' weights from a dict, or from a file that `save` wrote.
+
+        Args:
+            load_path_or_dict: A dict as `get_parameters` gives it, or a file.
+            exact_match: Whether every weight has to be there.
+        """
+        given = load_path_or_dict
+        weights = given if isinstance(given, dict) else self._read(given)["agent"]
+        self.agent.load_state_dict(
+            {name: torch.as_tensor(weight) for name, weight in weights.items()}, strict=exact_match
+        )
+
+    def save(self, save_path: str | Path, cloudpickle: bool = False) -> None:
+        """Write networks, optimiser, settings and counters to one file, ``.zip`` where the name has no ending.
+
+        It holds tensors and plain values, no code: functions among the settings are to be given again to `load`.
+
+        Args:
+            save_path: The file.
+            cloudpickle: Accepted and ignored.
+        """
+        path = Path(save_path)
+        if not path.suffix:
+            path = path.with_name(path.name + ".zip")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        optimizer = self._optimizer_state if self.trainer is None else self.trainer.optimizer.state_dict()
+        checkpointing.write(
+            path,
+            {
+                "algorithm": KIND,
+                "policy": self.policy.__name__,
+                "policy_kwargs": plain_kwargs(self.policy_kwargs),
+                "settings": plain_settings(self),
+                "seed": self.seed,
+                "num_timesteps": self.num_timesteps,
+                "observation_space": space_to_plain(self.observation_space),
+                "action_space": space_to_plain(self.action_space),
+                "mask_dim": self._mask_dim,
+                "agent": self.agent.state_dict(),
+                "optimizer": optimizer,
+            },
+        )
+
+    @classmethod
+    def load(
+        cls,
+        load_path: str | Path,
+        env: Any = None,
+        custom_objects: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Read a model that `save` wrote.
+
+        Args:
+            load_path: The file, with or without ``.zip``.
+            env: Where to go on learning; not needed to act.
+            custom_objects: Settings in place of those saved: a function that a file cannot hold, say.
+            **kwargs: The same by keyword.
+
+        Raises:
+            CheckpointError: The file cannot be read, or is none of PPO2's.
+            ValueError: A name is no setting, or a policy's arguments are not those that were saved.
+        """
+        saved = cls._read(load_path)
+        given = {**(custom_objects or {}), **kwargs}
+        policy, policy_kwargs = given.pop("policy", saved["policy"]), given.pop("policy_kwargs", None)
+        seed = given.pop("seed", saved["seed"])
+        for name in given:
+            if name not in SETTINGS:
+                raise ValueError(f"{name}: is not a setting of PPO2. They are {', '.join(SETTINGS)}.")
+        if policy_kwargs is None:
+            policy_kwargs = saved["policy_kwargs"]
+        elif plain_kwargs(policy_kwargs) != saved["policy_kwargs"]:
+            raise ValueError(f"policy_kwargs: must be those saved, {saved['policy_kwargs']}; got {policy_kwargs}.")
+        settings = {**saved["settings"], **given}
+        model = cls(policy, None, policy_kwargs=policy_kwargs, seed=seed, _init_setup_model=False, **settings)
+        model._spawn_seed(seed)
+        model._build(
+            space_from_plain(saved["observation_space"]), space_from_plain(saved["action_space"]), saved["mask_dim"]
+        )
+        model.agent.load_state_dict(saved["agent"])
+        model._optimizer_state = saved["optimizer"]
+        model.num_timesteps = saved["num_timesteps"]
+        if env is not None:
+            model.set_env(env)
+        return model
+
+    @classmethod
+    def _read(cls, load_path: str | Path) -> dict[str, Any]:
+        path = Path(load_path)
+        if not path.exists():
+            path = path.with_name(path.name + ".zip")
+        saved = checkpointing.read(path)
+        if saved["algorithm"] != KIND:
+            raise CheckpointError(f"checkpoint: {path} is one of {saved['algorithm']}, not of PPO2; use minerva.load.")
+        return saved

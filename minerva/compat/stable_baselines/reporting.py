@@ -1,0 +1,218 @@
+"""What `learn` shows and writes: PPO2's table, and its names in TensorBoard."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from minerva.environments import Step
+from minerva.loggers import TensorBoardLogger, open_tensorboard
+from minerva.networks.cnn import image_layout
+from minerva.objectives.weighted import weighted_mean
+from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.update import Batch, UpdateResult
+
+Numbers = dict[str, float]
+EpisodeInfo = dict[str, float]
+EPISODES = 100
+"""Means of episodes are of so many."""
+
+
+class Logger:
+    """Collects numbers of callbacks' own for the next table."""
+
+    def __init__(self) -> None:
+        self.recorded: Numbers = {}
+
+    def record(self, key: str, value: float) -> None:
+        """Add a number to the next table, and to TensorBoard."""
+        self.recorded[key] = float(value)
+
+    logkv = record
+    record_tabular = record
+
+
+class Reporter:
+    """Reports on one call of `learn`.
+
+    Args:
+        verbose: Whether tables are printed.
+        log_interval: Updates from table to table.
+        tensorboard: The folder of the event file, or None.
+        full: Whether TensorBoard also gets histograms and images.
+        episodes: The newest episodes, which this adds to.
+        logger: Numbers of callbacks' own.
+    """
+
+    def __init__(
+        self,
+        verbose: int,
+        log_interval: int,
+        tensorboard: Path | None,
+        full: bool,
+        episodes: deque[EpisodeInfo],
+        logger: Logger,
+    ) -> None:
+        self._verbose = verbose
+        self._log_interval = log_interval
+        self._full = full
+        self._episodes = episodes
+        self._logger = logger
+        self._writer: TensorBoardLogger | None = None if tensorboard is None else open_tensorboard(tensorboard)
+        self._begin = self._update_begin = time.perf_counter()
+
+    def step_done(self, step: Step, num_timesteps: int) -> list[EpisodeInfo]:
+        """Take in the episodes that a step ended, and give them."""
+        ended: list[EpisodeInfo] = []
+        for episode in step.episodes:
+            elapsed = round(time.perf_counter() - self._begin, 6)
+            ended.append({"r": episode.episode_return, "l": episode.length, "t": elapsed})
+            if self._writer is not None:
+                self._writer.log({"episode_reward": episode.episode_return}, num_timesteps)
+        self._episodes.extend(ended)
+        return ended
+
+    def update_done(
+        self,
+        result: UpdateResult,
+        agent: nn.Module,
+        config: PPOConfig,
+        remaining: float,
+        updates: int,
+        num_timesteps: int,
+        observation_space: Space[Any],
+    ) -> None:
+        """Report on an update.
+
+        Args:
+            result: What it did.
+            agent: The networks, for histograms of their weights.
+            config: The settings.
+            remaining: The share of training that remained, which schedules follow.
+            updates: Updates made in this call of `learn`.
+            num_timesteps: Environment steps.
+            observation_space: Before flattening, for images.
+        """
+        now = time.perf_counter()
+        table: Numbers = {
+            "serial_timesteps": updates * config.rollout_steps,
+            "n_updates": updates,
+            "total_timesteps": num_timesteps,
+            "fps": int(config.batch_size / max(now - self._update_begin, 1e-9)),
+            "explained_variance": result.metrics["losses/explained_variance"],
+            **self._episode_means(),
+            "time_elapsed": now - self._begin,
+            "policy_loss": result.means["policy"],
+            "value_loss": result.means["value"],
+            "policy_entropy": result.means["entropy"],
+            "approxkl": result.means["square_kl"],
+            "clipfrac": result.means["clipfrac"],
+            **self._logger.recorded,
+        }
+        self._logger.recorded.clear()
+        if self._verbose >= 1 and (updates == 1 or updates % self._log_interval == 0):
+            print(as_table(table))
+        if self._writer is not None:
+            self._writer.log({**table, **graph_numbers(result, config, remaining)}, num_timesteps)
+            if self._full:
+                self._write_arrays(result.batch, agent, observation_space, num_timesteps)
+        self._update_begin = time.perf_counter()
+
+    def close(self) -> None:
+        """Close the event file."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _episode_means(self) -> Numbers:
+        if not self._episodes:
+            return {}
+        returns, lengths = ([episode[key] for episode in self._episodes] for key in ("r", "l"))
+        return {"ep_reward_mean": float(np.mean(returns)), "ep_len_mean": float(np.mean(lengths))}
+
+    def _write_arrays(self, batch: Batch, agent: nn.Module, space: Space[Any], num_timesteps: int) -> None:
+        assert self._writer is not None
+        real = batch.weights.flatten() > 0
+        arrays: dict[str, Tensor] = {f"weights/{name}": weight for name, weight in agent.named_parameters()}
+        inputs = {name: numbers.flatten()[real] for name, numbers in batch_inputs(batch).items()}
+        arrays |= {f"inputs/{name}": numbers for name, numbers in inputs.items()}
+        layout = image_layout(space)
+        if layout is None:
+            arrays["inputs/observation"] = batch.obs.flatten(0, -2)[real]
+        for name, numbers in arrays.items():
+            self._writer.write_histogram(num_timesteps, name, numbers.detach().cpu().numpy())
+        if layout is not None:
+            first = batch.obs.flatten(0, -2)[0].cpu().numpy()
+            self._writer.write_image(num_timesteps, "observation", as_picture(first, space, layout == "hwc"))
+
+
+def batch_inputs(batch: Batch) -> dict[str, Tensor]:
+    """Name what was learned from, under PPO2's names; each of the batch's own shape."""
+    return {
+        "advantage": batch.advantages,
+        "old_neglog_action_probability": -batch.log_probs,
+        "old_value_pred": batch.values,
+        "discounted_rewards": batch.returns,
+    }
+
+
+def graph_numbers(result: UpdateResult, config: PPOConfig, remaining: float) -> Numbers:
+    """Give what PPO2's graph wrote to TensorBoard: losses over all minibatches, settings, means of the inputs."""
+    means, batch = result.means, result.batch
+    numbers = {
+        "entropy_loss": means["entropy"],
+        "policy_gradient_loss": means["policy"],
+        "value_function_loss": means["value"],
+        "approximate_kullback-leibler": means["square_kl"],
+        "clip_factor": means["clipfrac"],
+        "loss": means["total"],
+        "learning_rate": config.policy_lr_at(remaining),
+        "clip_range": config.clip_ratio_at(remaining),
+    }
+    if config.clip_vloss:
+        numbers["clip_range_vf"] = config.clip_ratio_vf_at(remaining)
+    inputs = batch_inputs(batch).items()
+    return {**numbers, **{name: weighted_mean(values, batch.weights).item() for name, values in inputs}}
+
+
+def as_table(numbers: Numbers) -> str:
+    """Draw a table, in the order of names, as wide as it needs to be."""
+    texts = {
+        name: f"{value:.3g}" if not float(value).is_integer() else str(int(value)) for name, value in numbers.items()
+    }
+    left, right = max(map(len, texts)), max(map(len, texts.values()))
+    line = "-" * (left + right + 7)
+    rows = [f"| {name:<{left}} | {texts[name]:<{right}} |" for name in sorted(texts)]
+    return "\n".join([line, *rows, line])
+
+
+def as_picture(row: NDArray[Any], space: Space[Any], channels_last: bool) -> NDArray[np.uint8]:
+    """Make a picture ``[H, W, C]`` of a flattened image: its colours if there are three, else its newest channel."""
+    size = int(np.prod(space.shape or ()))
+    image = row[:size].reshape(space.shape).astype(np.uint8)
+    if image.ndim == 2:
+        return image[..., None]
+    if not channels_last:
+        image = np.moveaxis(image, 0, -1)
+    return image if image.shape[-1] in (1, 3) else image[..., -1:]
+
+
+def run_folder(root: str | Path, name: str, new: bool) -> Path:
+    """Name the folder of a run's event file: ``<name>_<number>``, the next number or the last.
+
+    Args:
+        root: Where such folders are.
+        name: What their names begin with.
+        new: Whether it is a run of its own.
+    """
+    folder = Path(root)
+    found = [re.fullmatch(re.escape(name) + r"_(\d+)", path.name) for path in folder.glob("*")]
+    last = max((int(match[1]) for match in found if match is not None), default=0)
+    return folder / f"{name}_{last + 1 if new else max(last, 1)}"

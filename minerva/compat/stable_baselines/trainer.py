@@ -1,0 +1,150 @@
+"""PPO's trainer over vector environments and a policy of stable-baselines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+from minerva.callbacks import Callback
+from minerva.compat.stable_baselines.callbacks import BaseCallback
+from minerva.compat.stable_baselines.reporting import EpisodeInfo, Reporter
+from minerva.compat.stable_baselines.rows import observations_of
+from minerva.compat.stable_baselines.vec_env import VecEnv
+from minerva.environments import BatchedEnvironment, EnvFactory, Step
+from minerva.trainers.on_policy import make_collector
+from minerva.trainers.ppo.agent import Agent, make_actor
+from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.ppo.update import make_optimizer
+
+
+class PPO2Trainer(PPOTrainer):
+    """A `PPOTrainer` whose environments and networks were made by others.
+
+    Args:
+        venv: The environments.
+        agent: The networks.
+        config: The settings.
+        seed: Every generator is spawned from it.
+        device: Where the networks are.
+    """
+
+    def __init__(self, venv: VecEnv, agent: Agent, config: PPOConfig, seed: int, device: str) -> None:
+        self._venv = venv
+        self.reporter: Reporter | None = None
+        self.steps_before = 0  # those of earlier calls of `learn`, where they count
+        super().__init__(_no_environment, seed, device, config)
+        self.agent = agent
+        self.optimizer = make_optimizer(agent, config)
+        generator = self.action_noise
+        bytes_stay = self.env.observation_dtype == np.uint8 and config.encoder == "cnn"  # which scales them itself
+        self.collector = make_collector(
+            self.env,
+            config.rollout_steps,
+            self.action_dim,
+            self.device,
+            make_actor(agent, generator)
+            if is_tanh(agent)
+            else lambda obs, state, starts: agent.step(obs, state, starts, generator),
+            agent.obs_normalizer,
+            None,
+            agent.state_dim,
+            torch.uint8 if bytes_stay else torch.float32,
+        )
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps, as PPO2 counts them."""
+        return self.steps_before + self.env_steps
+
+    def _make_environment(self, env_id: str | EnvFactory) -> BatchedEnvironment:
+        self.env_name = "PPO2"
+        return self._venv.batch(self.seed)
+
+    def update(self, total_updates: int) -> dict[str, float]:
+        """Learn from the full rollout, and report on it."""
+        remaining = 1 - self.updates / total_updates
+        metrics = super().update(total_updates)
+        if self.reporter is not None and self.last_update is not None:
+            self.reporter.update_done(
+                self.last_update,
+                self.agent,
+                self.config,
+                remaining,
+                self.updates + 1,
+                self.num_timesteps,
+                self.env.raw_observation_space,
+            )
+        return metrics
+
+
+class Bridge(Callback):
+    """Tells callbacks of stable-baselines of a run.
+
+    Args:
+        model: What they know; its `num_timesteps` is kept up to date.
+        callback: They.
+        local_variables: What they are given as the local variables.
+        reporter: Told of every step.
+    """
+
+    def __init__(self, model: Any, callback: BaseCallback, local_variables: dict[str, Any], reporter: Reporter) -> None:
+        self._model = model
+        self._callback = callback
+        self._locals = local_variables
+        self._reporter = reporter
+
+    def on_training_start(self, trainer: PPO2Trainer) -> None:
+        """Pass it on."""
+        self._callback.on_training_start(self._locals, {})
+
+    def on_rollout_start(self, trainer: PPO2Trainer) -> None:
+        """Pass it on."""
+        self._callback.on_rollout_start()
+
+    def on_step(self, trainer: PPO2Trainer) -> bool:
+        """Pass it on, with what the step gave among the local variables."""
+        step = trainer.last_step
+        assert step is not None
+        self._model.num_timesteps = trainer.num_timesteps
+        episodes = self._reporter.step_done(step, trainer.num_timesteps)
+        self._locals.update(
+            obs=observations_of(trainer.env.raw_observation_space, step.observations),
+            rewards=step.rewards,
+            dones=step.terminated | step.truncated,
+            infos=infos_of(step, episodes),
+            n_steps=trainer.collector.rollout.position,
+            update=trainer.updates + 1,
+        )
+        return self._callback.on_step() is not False
+
+    def on_rollout_end(self, trainer: PPO2Trainer) -> None:
+        """Pass it on."""
+        self._callback.on_rollout_end()
+
+    def on_training_end(self, trainer: PPO2Trainer) -> None:
+        """Pass it on."""
+        self._callback.on_training_end()
+
+
+def infos_of(step: Step, episodes: list[EpisodeInfo]) -> list[dict[str, Any]]:
+    """Give what is known of a step in place of the environments' own infos."""
+    infos: list[dict[str, Any]] = [{} for _ in step.rewards]
+    for i in np.flatnonzero(step.terminated | step.truncated):
+        infos[i]["TimeLimit.truncated"] = bool(step.truncated[i] and not step.terminated[i])
+    for episode, record in zip(step.episodes, episodes, strict=True):
+        infos[episode.env_index]["episode"] = record
+    return infos
+
+
+def is_tanh(agent: Agent) -> bool:
+    """Whether the last networks consist of what is quick on NumPy too."""
+    return all(isinstance(layer, (nn.Linear, nn.Tanh)) for layer in agent.actor_mean)
+
+
+def _no_environment() -> gymnasium.Env[Any, Any]:
+    raise NotImplementedError  # evaluation is off, and the environments are there

@@ -1,0 +1,76 @@
+"""Independent yes-or-no outcomes: probability, entropy, divergence and sampling, summed over the entries.
+
+Everything is a function of logits, ``[..., A]``: the sigmoid of a logit is the probability of a 1.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from minerva.objectives.categorical import categorical_kl
+
+
+def bernoulli_log_prob(logits: Tensor, outcomes: Tensor) -> Tensor:
+    """Log-probability of outcomes.
+
+    Args:
+        logits: l, ``[..., A]``.
+        outcomes: b, 0 or 1, the same shape and dtype.
+
+    Returns:
+        log P(b), ``[...]``.
+    """
+    # LaTeX: \log P(b) = \sum_j \log \sigma\left( (2 b_j - 1)\, l_j \right)
+    return logsigmoid((2 * outcomes - 1) * logits).sum(-1)
+
+
+def bernoulli_entropy(logits: Tensor) -> Tensor:
+    """Entropy.
+
+    Args:
+        logits: l, ``[..., A]``.
+
+    Returns:
+        H, ``[...]``.
+    """
+    # LaTeX: p_j = \sigma(l_j)
+    p = logits.sigmoid()
+    # LaTeX: H = -\sum_j \left( p_j \log p_j + (1 - p_j) \log(1 - p_j) \right)
+    return -(p * logsigmoid(logits) + (-logits).sigmoid() * logsigmoid(-logits)).sum(-1)
+
+
+def bernoulli_kl(logits: Tensor, other: Tensor) -> Tensor:
+    """KL(p ‖ q): an entry is a categorical distribution of two outcomes, whose logits are l and 0.
+
+    Args:
+        logits: Those of p, ``[..., A]``.
+        other: Those of q, the same shape.
+
+    Returns:
+        D, ``[...]``.
+    """
+    p, q = (torch.stack([x, torch.zeros_like(x)], dim=-1) for x in (logits, other))  # [..., A, 2]
+    # LaTeX: D = \sum_j \left( p_j \log \frac{p_j}{q_j} + (1 - p_j) \log \frac{1 - p_j}{1 - q_j} \right)
+    return categorical_kl(p, q).sum(-1)
+
+
+def bernoulli_sample(logits: Tensor, uniform: Tensor) -> Tensor:
+    """Sample each entry.
+
+    Args:
+        logits: l, ``[..., A]``.
+        uniform: u, a uniform number from [0, 1) each, the same shape.
+
+    Returns:
+        0 or 1, ``[..., A]``, of the dtype of `uniform`.
+    """
+    # LaTeX: b_j = \mathbb{1}[ u_j < \sigma(l_j) ]
+    return (uniform < logits.sigmoid()).to(uniform.dtype)
+
+
+def bernoulli_mode(logits: Tensor) -> Tensor:
+    """Give the likelier outcome of each entry, 0 of two that are equal: ``[..., A]``."""
+    # LaTeX: b_j = \mathbb{1}[ l_j > 0 ]
+    return (logits > 0).to(logits.dtype)

@@ -1,0 +1,29 @@
+"""Models that learn in a moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+
+from minerva.compat.stable_baselines import PPO2, DummyVecEnv, make_vec_env
+from tests.environments.tiny_envs import Noisy
+
+N_ENVS = 2
+N_STEPS = 8
+BATCH = N_ENVS * N_STEPS
+
+
+def small_model(policy: Any = "MlpPolicy", env: Any = None, **settings: Any) -> PPO2:
+    defaults = {"n_steps": N_STEPS, "nminibatches": 2, "noptepochs": 2, "seed": 0, "policy_kwargs": {"layers": [8]}}
+    venv = make_vec_env("CartPole-v1", N_ENVS) if env is None else env
+    return PPO2(policy, venv, **{**defaults, **settings})
+
+
+def noisy(length: int = 5, count: int = N_ENVS) -> DummyVecEnv:
+    """Episodes of a length that is known, cut by a time limit."""
+    return DummyVecEnv([lambda: Noisy(length)] * count)
+
+
+def cart_pole() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("CartPole-v1")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from stable_baselines3.common import vec_env as sb3
+from stable_baselines3.common.evaluation import evaluate_policy as sb3_evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+
+from minerva.compat.stable_baselines import DummyVecEnv, evaluate_policy
+from tests.compat.stable_baselines.samples import cart_pole, noisy, small_model
+
+
+class Counting:
+    """Acts by the number of steps; tells where its memory began."""
+
+    def __init__(self) -> None:
+        self.began: list[int] = []
+        self.calls = 0
+
+    def predict(
+        self, obs: Any, state: Any = None, deterministic: bool = True, episode_start: Any = None
+    ) -> tuple[Any, Any]:
+        if state is None:
+            self.began.append(self.calls)
+        self.calls += 1
+        return np.array([self.calls % 3 == 0], dtype=np.int64), np.zeros(1)
+
+
+def test_returns_and_lengths_are_those_of_stable_baselines3() -> None:
+    ours, other = DummyVecEnv([cart_pole]), sb3.DummyVecEnv([lambda: Monitor(cart_pole())])
+    ours.seed(4)
+    other.seed(4)
+    rewards, lengths = evaluate_policy(Counting(), ours, n_eval_episodes=4, return_episode_rewards=True)
+    theirs, their_lengths = sb3_evaluate_policy(
+        Counting(),
+        other,
+        n_eval_episodes=4,
+        return_episode_rewards=True,
+        warn=False,
+    )
+    assert (rewards, lengths) == (theirs, their_lengths)
+    assert len(set(lengths)) > 1
+
+
+def test_each_episode_begins_with_an_empty_memory() -> None:
+    model = Counting()
+    _, lengths = evaluate_policy(model, cart_pole(), n_eval_episodes=3, return_episode_rewards=True)
+    assert model.began == [0, lengths[0], lengths[0] + lengths[1]]
+
+
+def test_a_summary_and_a_threshold() -> None:
+    model = small_model(env=noisy())
+    venv = noisy(count=1)
+    venv.seed(0)
+    seen: list[float] = []
+    mean, std = evaluate_policy(
+        model, venv, n_eval_episodes=3, callback=lambda variables, _: seen.append(float(variables["reward"][0]))
+    )
+    returns = np.array(seen).reshape(3, 5).sum(1)
+    assert mean == pytest.approx(returns.mean(), rel=1e-5)
+    assert std == pytest.approx(returns.std(), rel=1e-5)
+    with pytest.raises(ValueError, match=r"the mean return .* is not above 1000"):
+        evaluate_policy(model, venv, n_eval_episodes=1, reward_threshold=1000)
+    with pytest.raises(ValueError, match="must hold one environment for an evaluation, got 2"):
+        evaluate_policy(model, DummyVecEnv([cart_pole] * 2))
+    with pytest.raises(ValueError, match="n_eval_episodes: must be a whole number from 1 on, got 0"):
+        evaluate_policy(model, venv, n_eval_episodes=0)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import minerva.compat.stable_baselines as face
+
+SPECIFIED = [
+    "PPO2",
+    "MlpPolicy",
+    "CnnPolicy",
+    "MlpLstmPolicy",
+    "CnnLstmPolicy",
+    "MlpLnLstmPolicy",
+    "CnnLnLstmPolicy",
+    "make_vec_env",
+    "DummyVecEnv",
+    "SubprocVecEnv",
+    "VecNormalize",
+    "VecFrameStack",
+    "BaseCallback",
+    "EvalCallback",
+    "CheckpointCallback",
+    "StopTrainingOnRewardThreshold",
+    "CallbackList",
+    "evaluate_policy",
+]
+
+
+@pytest.mark.parametrize("name", sorted({*SPECIFIED, *face.__all__}))
+def test_every_name_is_there(name: str) -> None:
+    assert name in face.__all__
+    assert getattr(face, name).__name__ == name
+
+
+def test_worker_processes_start_without_torch() -> None:
+    code = "import sys, minerva.compat.stable_baselines.groups, minerva.compat.stable_baselines.old_env as _; "
+    code += "sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

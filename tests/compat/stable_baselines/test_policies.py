@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from minerva.compat.stable_baselines.policies import (
+    POLICIES,
+    Layers,
+    MlpPolicy,
+    activation_of,
+    make_policy,
+    parse_net_arch,
+    plain_kwargs,
+)
+from minerva.trainers.ppo.agent import Agent
+
+VECTOR = spaces.Box(-1, 1, (5,), np.float32)
+IMAGE = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+ACTIONS = spaces.Discrete(3)
+
+
+def built(name: str, image: bool = False, **kwargs: Any) -> Agent:
+    space = IMAGE if image else VECTOR
+    return make_policy(name, kwargs).build(space, ACTIONS, int(np.prod(space.shape)), 0)
+
+
+def shapes(network: nn.Module) -> list[tuple[int, ...]]:
+    return [tuple(p.shape) for p in network.parameters() if p.dim() == 2]
+
+
+def test_mlp_policy_is_two_networks_of_64_and_64() -> None:
+    agent = built("MlpPolicy")
+    assert agent.trunk is None
+    assert shapes(agent.actor_mean) == [(64, 5), (64, 64), (3, 64)]
+    assert shapes(agent.critic) == [(64, 5), (64, 64), (1, 64)]
+    assert [type(layer) for layer in agent.actor_mean] == [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh, nn.Linear]
+
+
+def test_networks_that_part_after_shared_layers() -> None:
+    agent = built("MlpPolicy", net_arch=[55, {"vf": [255, 11], "pi": [12]}], act_fun=torch.relu)
+    assert agent.trunk is not None
+    assert agent.trunk.value is None
+    assert shapes(agent.trunk) == [(55, 5)]
+    assert shapes(agent.actor_mean) == [(12, 55), (3, 12)]
+    assert shapes(agent.critic) == [(255, 55), (11, 255), (1, 11)]
+    assert not any(isinstance(module, nn.Tanh) for module in agent.modules())
+    assert sum(isinstance(module, nn.ReLU) for module in agent.modules()) == 4
+
+
+def test_separate_networks_with_another_activation_and_one_without_layers() -> None:
+    agent = built("MlpPolicy", net_arch=[{"pi": [7]}], act_fun="elu")
+    assert agent.trunk is not None
+    assert agent.trunk.value is not None
+    assert shapes(agent.trunk.policy) == [(7, 5)]
+    assert shapes(agent.trunk.value) == []
+    assert shapes(agent.critic) == [(1, 5)]
+    x = torch.randn(2, 5)
+    network = nn.Sequential(agent.trunk.policy.encoder, agent.actor_mean)
+    linear, last = (p for p in agent.modules() if isinstance(p, nn.Linear) and p.out_features in (7, 3))
+    torch.testing.assert_close(network(x), last(nn.functional.elu(linear(x))))
+
+
+def test_an_older_form_of_the_same() -> None:
+    assert shapes(built("MlpPolicy", layers=[8]).critic) == [(8, 5), (1, 8)]
+    assert make_policy("MlpLstmPolicy", {"layers": [8]}).layers == Layers((8,), (), ())
+
+
+def test_memories() -> None:
+    agent = built("MlpLstmPolicy", n_lstm=16)
+    assert agent.trunk is not None
+    assert agent.trunk.value is None
+    assert agent.state_dim == 32
+    assert shapes(agent.actor_mean) == [(3, 16)]
+    assert built("MlpLstmPolicy").state_dim == 512
+    assert not any(isinstance(module, nn.LayerNorm) for module in agent.modules())
+    assert any(isinstance(module, nn.LayerNorm) for module in built("MlpLnLstmPolicy").modules())
+
+
+def test_layers_before_and_after_a_memory() -> None:
+    agent = built("MlpLstmPolicy", net_arch=[8, "lstm", 6, {"vf": [5, 10], "pi": [10]}], n_lstm=4)
+    assert agent.trunk is not None
+    assert shapes(agent.trunk.policy.encoder) == [(8, 5)]
+    assert shapes(agent.actor_mean) == [(6, 4), (10, 6), (3, 10)]
+    assert shapes(agent.critic) == [(6, 4), (5, 6), (10, 5), (1, 10)]
+
+
+def test_images() -> None:
+    agent = built("CnnPolicy", image=True)
+    assert agent.trunk is not None
+    assert agent.trunk.value is None
+    assert shapes(agent.actor_mean) == [(3, 512)]
+    assert built("CnnLstmPolicy", image=True).state_dim == 512
+    assert any(isinstance(module, nn.LayerNorm) for module in built("CnnLnLstmPolicy", image=True).modules())
+    assert shapes(built("CnnPolicy", feature_extraction="mlp").critic) == shapes(built("MlpPolicy").critic)
+
+
+def test_classes_and_names_are_the_same() -> None:
+    assert len(POLICIES) == 6
+    assert all(type(make_policy(name, None)) is type(make_policy(cls, None)) for name, cls in POLICIES.items())
+
+
+@pytest.mark.parametrize("given", [torch.tanh, nn.Tanh, "tanh", nn.functional.tanh])
+def test_forms_of_an_activation(given: Any) -> None:
+    assert activation_of(given) is nn.Tanh
+    assert plain_kwargs({"act_fun": given, "n_lstm": 3}) == {"act_fun": "tanh", "n_lstm": 3}
+
+
+def test_activations_of_ones_own() -> None:
+    assert torch.equal(activation_of(lambda x: x + 1)()(torch.zeros(2)), torch.ones(2))
+    assert activation_of(nn.Hardtanh) is nn.Hardtanh
+    assert plain_kwargs({"act_fun": nn.Hardtanh}) == {"act_fun": "function"}
+
+
+@pytest.mark.parametrize(
+    ("net_arch", "recurrent"),
+    [(64, False), ([{"pi": [3]}, 64], False), ([64, {"q": [3]}], False), ([64, "lstm"], False), ([-1], False),
+     ([True], False), ([{"pi": 3}], False), ([64], True), (["lstm", "lstm"], True)],
+)  # fmt: skip
+def test_a_wrong_net_arch_is_refused(net_arch: Any, recurrent: bool) -> None:
+    with pytest.raises(ValueError, match=r"net_arch: must .*got"):
+        parse_net_arch(net_arch, recurrent)
+
+
+@pytest.mark.parametrize(
+    ("policy", "kwargs", "message"),
+    [
+        ("MlpPolice", {}, r"policy: must be MlpPolicy, .*got 'MlpPolice'"),
+        (3, {}, "policy: must be"),
+        ("MlpPolicy", {"net_arc": []}, "'net_arc' is not one of net_arch"),
+        ("MlpPolicy", {"act_fun": "tanhh"}, "act_fun: must be tanh, relu"),
+        ("MlpPolicy", {"layers": [3], "net_arch": [3]}, "give net_arch alone"),
+        ("CnnPolicy", {"net_arch": [3]}, "net_arch: is for 'mlp'"),
+        ("MlpPolicy", {"feature_extraction": "rnn"}, "feature_extraction: must be 'mlp' or 'cnn'"),
+        ("MlpLstmPolicy", {"n_lstm": 0}, "n_lstm: must be a whole number"),
+    ],
+)
+def test_mistakes_are_refused(policy: Any, kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_policy(policy, kwargs)
+
+
+def test_an_image_policy_needs_images() -> None:
+    with pytest.raises(ValueError, match="needs an image"):
+        built("CnnPolicy")
+
+
+def test_a_policy_of_ones_own() -> None:
+    class Wide(MlpPolicy):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(net_arch=[{"pi": [128], "vf": [128]}], **kwargs)
+
+    agent = make_policy(Wide, {}).build(VECTOR, ACTIONS, 5, 0)
+    assert shapes(agent.critic) == [(128, 5), (1, 128)]

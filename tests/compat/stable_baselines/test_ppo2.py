@@ -1,0 +1,492 @@
+from __future__ import annotations
+
+import copy
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import minerva
+from minerva.checkpointing import CheckpointError
+from minerva.compat.stable_baselines import PPO2, BaseCallback, DummyVecEnv, MlpPolicy, VecNormalize, make_vec_env
+from minerva.compat.stable_baselines.settings import config_of
+from minerva.environments import EnvironmentFailureError
+from tests.compat.stable_baselines.samples import BATCH, N_ENVS, N_STEPS, cart_pole, noisy, small_model
+from tests.environments.tiny_envs import Failing, Noisy, Picking
+
+
+def weights(model: PPO2) -> dict[str, Any]:
+    return model.get_parameters()
+
+
+def assert_same(one: PPO2, other: PPO2) -> None:
+    assert weights(one).keys() == weights(other).keys()
+    for name, weight in weights(one).items():
+        np.testing.assert_array_equal(weight, weights(other)[name], err_msg=name)
+
+
+# Settings
+
+
+def test_the_face_is_the_public_one() -> None:
+    assert minerva.PPO2 is PPO2
+    model = PPO2("MlpPolicy", "CartPole-v1", 0.9, 16, 0.0, 1e-3)
+    assert (model.gamma, model.n_steps, model.ent_coef, model.learning_rate) == (0.9, 16, 0.0, 1e-3)
+
+
+def test_defaults_are_ppo2s() -> None:
+    model = PPO2(MlpPolicy, make_vec_env("CartPole-v1", 8))
+    config = config_of(model, model._policy, model.n_envs)
+    wanted = {
+        "gamma": 0.99, "rollout_steps": 128, "ent_coef": 0.01, "policy_lr": 2.5e-4, "anneal_lr": False, "vf_coef": 0.5,
+        "max_grad_norm": 0.5, "gae_lambda": 0.95, "minibatch_size": 256, "update_epochs": 4, "clip_ratio": 0.2,
+        "clip_vloss": True, "clip_ratio_vf": None, "target_kl": None, "normalize_obs": False, "normalize_reward": False,
+        "norm_adv": True, "unbiased_std": False,
+    }  # fmt: skip
+    assert {name: getattr(config, name) for name in wanted} == wanted
+    assert config.policy_lr_at(0.1) == 2.5e-4
+
+
+@pytest.mark.parametrize(
+    ("cliprange_vf", "clipped", "at_half"),
+    [(None, True, 0.1), (-1, False, 0.1), (0.5, True, 0.5), (lambda s: s, True, 0.5)],
+)
+def test_the_range_of_values(cliprange_vf: Any, clipped: bool, at_half: float) -> None:
+    model = small_model(cliprange=lambda share: 0.2 * share, cliprange_vf=cliprange_vf)
+    config = config_of(model, model._policy, model.n_envs)
+    assert config.clip_vloss == clipped
+    assert config.clip_ratio_vf_at(0.5) == at_half
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_steps": 5, "nminibatches": 4}, r"n_envs \* n_steps = 2 \* 5 = 10 must be divisible by nminibatches = 4"),
+        ({"learning_rate": -1}, "learning_rate: must be greater than 0, got -1"),
+        ({"learning_rate": "fast"}, r"learning_rate: must be a number, .*got 'fast'"),
+        ({"cliprange": 0}, "cliprange: must be greater than 0"),
+        ({"lam": 2}, r"lam: must lie in \[0, 1\], got 2"),
+        ({"n_steps": 2.5}, "n_steps: must be a whole number from 1 on, got 2.5"),
+        ({"noptepochs": 0}, "noptepochs: must be at least 1, got 0"),
+    ],
+)
+def test_mistakes_are_refused_under_ppo2s_names(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small_model(**settings)
+
+
+def test_a_memory_learns_from_whole_environments() -> None:
+    with pytest.raises(ValueError, match=r"n_envs = 3 must be divisible by nminibatches = 2"):
+        small_model("MlpLstmPolicy", make_vec_env("CartPole-v1", 3), n_steps=8)
+    small_model("MlpLstmPolicy", make_vec_env("CartPole-v1", 4))
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (None, "env: must be given"),
+        (3, r"env: must be an id, a gymnasium\.Env, .*inherit from gymnasium\.Env"),
+        ("CartPole-v9", "no environment is called 'CartPole-v9'|could not be made"),
+    ],
+)
+def test_what_is_no_environment_is_refused(env: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PPO2("MlpPolicy", env)
+
+
+def test_vector_environments_of_others_are_refused() -> None:
+    vector = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync")
+    with pytest.raises(
+        ValueError, match=r"must be a vector environment of minerva\.compat\.stable_baselines, got .*SyncVec"
+    ):
+        PPO2("MlpPolicy", vector)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", cart_pole, cart_pole()])
+def test_forms_of_an_environment(env: Any) -> None:
+    model = PPO2("MlpPolicy", env, n_steps=8, nminibatches=2).learn(16)
+    assert (model.n_envs, model.n_batch, model.num_timesteps) == (1, 8, 16)
+
+
+# Learning
+
+
+class Copy(BaseCallback):
+    """Keeps a rollout's observations, which the next one overwrites."""
+
+    obs: torch.Tensor
+
+    def _on_rollout_end(self) -> None:
+        self.obs = self.model.trainer.collector.rollout.obs[:-1].flatten(0, 1).clone()
+
+
+def test_an_update_is_ppo2s() -> None:
+    """One gradient step beside PPO2's, written down here: losses, population deviation, clipping, Adam."""
+    model = small_model(env=noisy(length=5), nminibatches=1, noptepochs=1, learning_rate=lambda share: 1e-2 * share)
+    agent = copy.deepcopy(model.agent).double()
+    learned_from = Copy()
+    model.learn(BATCH, callback=learned_from)
+    assert model.trainer is not None
+    assert model.trainer.last_update is not None
+    batch = model.trainer.last_update.batch
+    real = batch.weights > 0
+    assert not real.all(), "an episode ended, and its restart is no sample"
+    obs, actions, old_logp, old_values, advantages, returns = (
+        part[real].double() for part in (learned_from.obs, *batch[1:4], batch.advantages, batch.returns)
+    )
+    mean, log_std = agent.actor_mean(obs), agent.actor_logstd
+    assert log_std is not None
+    policy: Any = torch.distributions.Normal(mean, log_std.exp().expand_as(mean))
+    logp, entropy = policy.log_prob(actions).sum(-1), policy.entropy().sum(-1)
+    values = agent.critic(obs).squeeze(-1)
+    normalised = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+    ratio = (logp - old_logp).exp()
+    policy_loss = torch.max(-normalised * ratio, -normalised * ratio.clamp(0.8, 1.2)).mean()
+    clipped = old_values + (values - old_values).clamp(-0.2, 0.2)
+    value_loss = 0.5 * torch.max((values - returns) ** 2, (clipped - returns) ** 2).mean()
+    loss = policy_loss - 0.01 * entropy.mean() + 0.5 * value_loss
+    optimizer = torch.optim.Adam(agent.parameters(), lr=1e-2, eps=1e-5)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
+    optimizer.step()
+    means = model.trainer.last_update.means
+    assert means["total"] == pytest.approx(loss.item(), rel=1e-5)
+    assert means["square_kl"] == pytest.approx(0, abs=1e-9)
+    for name, weight in agent.state_dict().items():
+        np.testing.assert_allclose(weights(model)[name], weight.numpy(), rtol=1e-4, atol=2e-5, err_msg=name)
+
+
+def test_gradients_may_be_left_as_they_are() -> None:
+    # SGD would show it plainly; Adam shows a gradient's scale through its eps.
+    free, cut = (small_model(max_grad_norm=norm).learn(BATCH) for norm in (None, 1e-6))
+    moved = [
+        np.abs(weights(m)["critic.0.weight"] - weights(small_model())["critic.0.weight"]).max() for m in (free, cut)
+    ]
+    assert moved[0] > 2 * moved[1] > 0
+
+
+def test_time_limits_are_no_ends() -> None:
+    model = small_model(env=noisy(length=3), nminibatches=1, noptepochs=1)
+    model.learn(BATCH)
+    assert model.trainer is not None
+    assert model.trainer.collector.rollout.truncated.sum() > 0
+    assert model.trainer.collector.rollout.terminated.sum() == 0
+
+
+def test_a_seed_decides_all() -> None:
+    assert_same(small_model().learn(2 * BATCH), small_model().learn(2 * BATCH))
+    first, other = weights(small_model().learn(BATCH)), weights(small_model(seed=1).learn(BATCH))
+    assert not np.array_equal(first["critic.0.weight"], other["critic.0.weight"])
+
+
+def test_steps_are_counted_anew_or_go_on() -> None:
+    rates: list[float] = []
+
+    def rate(share: float) -> float:
+        rates.append(share)
+        return 1e-3 * share
+
+    model = small_model(learning_rate=rate)
+    model.learn(2 * BATCH)
+    rates.clear()
+    model.learn(2 * BATCH, reset_num_timesteps=False)
+    assert model.num_timesteps == 4 * BATCH
+    assert {1.0, 0.5} <= set(rates) <= {1.0, 0.5, 0.0}  # the schedule runs over each call
+    model.learn(BATCH)
+    assert model.num_timesteps == BATCH
+
+
+def test_settings_may_change_between_calls() -> None:
+    model = small_model().learn(BATCH)
+    model.n_steps = 16
+    model.learn(2 * BATCH)
+    assert model.trainer is not None
+    assert model.trainer.config.rollout_steps == 16
+    assert model.trainer.optimizer.state_dict()["state"][0]["step"].item() == 8  # Adam's moments were kept
+
+
+def test_stepping_the_environments_between_calls_does_no_harm() -> None:
+    class Strict(Noisy):
+        def step(self, action: Any) -> Any:
+            assert self.steps < self.length, "stepped beyond the end"
+            return super().step(action)
+
+    model, rollout = small_model(env=DummyVecEnv([lambda: Strict(5)] * 2)), Copy()
+    for _ in range(3):
+        model.learn(BATCH, callback=rollout)
+        assert rollout.obs[:2, 1].tolist() == [0, 0]  # new episodes, and not where the one before was left
+        env = model.get_env()
+        assert env is not None
+        obs = env.reset()
+        for _ in range(7):
+            obs, _, _, _ = env.step(model.predict(obs)[0])
+
+
+def test_too_few_steps_teach_nothing() -> None:
+    model = small_model()
+    before = weights(model)
+    with pytest.warns(RuntimeWarning, match="total_timesteps = 15 is less than n_envs"):
+        model.learn(BATCH - 1)
+    np.testing.assert_array_equal(weights(model)["critic.0.weight"], before["critic.0.weight"])
+
+
+def test_nothing_is_printed_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    small_model().learn(2 * BATCH)
+    assert list(tmp_path.iterdir()) == []
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
+
+
+def test_a_model_outlives_an_environment_that_fails() -> None:
+    model = small_model(env=DummyVecEnv([lambda: Failing("broke", 6)] * 2))
+    with pytest.raises(EnvironmentFailureError, match="broke"):
+        model.learn(BATCH)
+    model.set_env(DummyVecEnv([Noisy] * 2))
+    model.learn(BATCH)
+
+
+def test_a_signal_leaves_a_model_that_can_be_saved(tmp_path: Path) -> None:
+    model = small_model()
+
+    def interrupt(_locals: dict[str, Any], _globals: dict[str, Any]) -> None:
+        if _locals["self"].num_timesteps == BATCH + 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(4 * BATCH, callback=interrupt)
+    assert model.num_timesteps == BATCH + 4
+    model.save(tmp_path / "model")
+    model.learn(BATCH)
+
+
+def test_normalisation_is_the_environments() -> None:
+    env = VecNormalize(make_vec_env("CartPole-v1", N_ENVS))
+    model = small_model(env=env)
+    model.learn(BATCH)
+    assert model.get_vec_normalize_env() is env
+    assert env.obs_rms.count.item() == pytest.approx(BATCH + N_ENVS, abs=1)
+    assert model.trainer is not None
+    assert isinstance(model.agent.obs_normalizer, torch.nn.Identity)
+    rollout = model.trainer.collector.rollout
+    assert rollout.rewards.abs().max() < 1.5 or rollout.rewards.std() > 0
+    assert not torch.equal(rollout.rewards, torch.ones_like(rollout.rewards))
+    assert small_model().get_vec_normalize_env() is None
+
+
+# Every kind of space and network
+
+
+@pytest.mark.parametrize("policy", ["MlpPolicy", "MlpLstmPolicy", "MlpLnLstmPolicy"])
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-0.5, 0.5, (2, 2), np.float32),
+        spaces.Discrete(3, start=2),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(3),
+    ],
+    ids=str,
+)
+def test_spaces_of_actions(policy: str, space: gymnasium.Space[Any]) -> None:
+    venv = DummyVecEnv([lambda: Picking(space, spaces.Box(-9, 300, (4,)))] * 2)
+    model = small_model(policy, venv, policy_kwargs={})
+    model.learn(BATCH)
+    obs = venv.reset()
+    actions, state = model.predict(obs)
+    assert (state is None) == (policy == "MlpPolicy")
+    assert all(space.contains(action) for action in actions)
+    venv.step(actions)
+    one, _ = model.predict(obs[0], deterministic=True)
+    assert space.contains(np.asarray(one, dtype=space.dtype)[()])
+    score = model.action_probability(obs, actions=actions)
+    log_score = model.action_probability(obs, actions=actions, logp=True)
+    np.testing.assert_allclose(np.exp(log_score), score, rtol=1e-5)
+    whole = model.action_probability(obs)
+    if isinstance(space, spaces.Discrete):
+        np.testing.assert_allclose(whole.sum(1), 1, rtol=1e-5)
+        np.testing.assert_allclose(score, whole[[0, 1], actions - 2], rtol=1e-5)
+    elif isinstance(space, spaces.MultiDiscrete):
+        np.testing.assert_allclose(
+            score, np.prod([group[[0, 1], actions[:, i]] for i, group in enumerate(whole)], axis=0), rtol=1e-5
+        )
+    elif isinstance(space, spaces.MultiBinary):
+        np.testing.assert_allclose(score, np.prod(np.where(actions == 1, whole, 1 - whole), axis=1), rtol=1e-5)
+    else:
+        mean, std = whole
+        assert (mean.shape, std.shape) == ((2, 4), (2, 4))
+        normal: Any = torch.distributions.Normal(torch.tensor(mean), torch.tensor(std))
+        wanted = normal.log_prob(torch.tensor(actions.reshape(2, 4)))
+        np.testing.assert_allclose(log_score, wanted.sum(-1).numpy(), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(5),
+        spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)}),
+        spaces.Box(-1, 1, (2, 3)),
+    ],
+    ids=str,
+)
+def test_spaces_of_observations(space: gymnasium.Space[Any]) -> None:
+    class Showing(Noisy):
+        observation_space = space  # type: ignore[assignment]
+
+        def _see(self) -> Any:
+            space.seed(self.steps)
+            return space.sample()
+
+    venv = DummyVecEnv([Showing] * 2)
+    model = small_model(env=venv).learn(BATCH)
+    actions, _ = model.predict(venv.reset())
+    assert actions.shape == (2, 1)
+    assert model.predict(space.sample())[0].shape == (1,)
+    with pytest.raises(ValueError, match="observation"):
+        model.predict(np.zeros((2, 7, 7)))
+
+
+@pytest.mark.parametrize("policy", ["CnnPolicy", "CnnLstmPolicy", "MlpPolicy"])
+@pytest.mark.parametrize("shape", [(36, 36, 1), (2, 36, 36)])
+def test_images(policy: str, shape: tuple[int, ...]) -> None:
+    venv = DummyVecEnv([lambda: Picking(spaces.Discrete(2), spaces.Box(0, 255, shape, np.uint8))] * 2)
+    model = small_model(policy, venv, n_steps=4, noptepochs=1, policy_kwargs={})
+    model.learn(8)
+    assert model.trainer is not None
+    wanted = torch.float32 if policy == "MlpPolicy" else torch.uint8
+    assert model.trainer.collector.rollout.obs.dtype == wanted
+    assert model.predict(venv.reset())[0].shape == (2,)
+
+
+def test_masked_actions_are_never_taken() -> None:
+    def make() -> gymnasium.Env[Any, Any]:
+        return Picking(spaces.Discrete(3), spaces.Box(0, 255, (4,)), "method")
+
+    model = small_model("MlpLstmPolicy", DummyVecEnv([make] * 2), policy_kwargs={"n_lstm": 4})
+    model.learn(2 * BATCH)
+    assert model.trainer is not None
+    rollout = model.trainer.collector.rollout
+    allowed = rollout.obs[:-1, :, -3:].gather(-1, rollout.actions.long()).squeeze(-1)
+    assert allowed[rollout.terminated.roll(1, 0) == 0].all()
+    obs = np.zeros((5, 4), dtype=np.float32)
+    masks = np.eye(3)[[0, 1, 2, 1, 0]]
+    assert model.predict(obs, action_masks=masks)[0].tolist() == [0, 1, 2, 1, 0]
+    assert model.action_probability(obs, action_masks=masks)[0].tolist() == [1, 0, 0]
+    with pytest.raises(ValueError, match="action_masks: this policy was not made for masks"):
+        small_model().predict(np.zeros(4), action_masks=[1, 0])
+
+
+# Memory
+
+
+def test_a_memory_is_carried_and_emptied() -> None:
+    model = small_model("MlpLstmPolicy", policy_kwargs={"n_lstm": 4})
+    with torch.no_grad():
+        for parameter in model.agent.parameters():
+            parameter.mul_(3)
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(3, 4)).astype(np.float32)
+    _, first = model.predict(obs, deterministic=True)
+    assert first is not None
+    assert first.shape == (3, 8)
+    _, second = model.predict(obs, state=first, deterministic=True)
+    _, emptied = model.predict(obs, state=first, mask=[True, False, True], deterministic=True)
+    assert second is not None
+    assert emptied is not None
+    np.testing.assert_allclose(emptied[[0, 2]], first[[0, 2]], rtol=1e-6)
+    np.testing.assert_allclose(emptied[1], second[1], rtol=1e-6)
+    assert not np.allclose(first, second)
+    fresh, remembered = model.action_probability(obs), model.action_probability(obs, state=first)
+    assert not np.allclose(fresh, remembered)
+    np.testing.assert_allclose(model.action_probability(obs, state=first, mask=[1, 1, 1]), fresh, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"state: must have the shape \(3, 8\), got \(2, 8\)"):
+        model.predict(obs, state=first[:2])
+    with pytest.raises(ValueError, match="mask: must have 3 entries"):
+        model.predict(obs, state=first, mask=[True])
+
+
+# Files
+
+
+def test_a_file_holds_the_whole_model(tmp_path: Path) -> None:
+    model = small_model(learning_rate="lin_1e-3", policy_kwargs={"net_arch": [8, {"pi": [4]}], "act_fun": torch.relu})
+    model.learn(2 * BATCH)
+    model.save(tmp_path / "folder" / "model")
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["model.zip"]
+    loaded = PPO2.load(tmp_path / "folder" / "model")
+    assert_same(loaded, model)
+    assert (loaded.num_timesteps, loaded.learning_rate, loaded.policy) == (2 * BATCH, "lin_1e-3", MlpPolicy)
+    obs = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    np.testing.assert_array_equal(model.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
+    with pytest.raises(ValueError, match=r"env: there is none to learn in; .*set_env"):
+        loaded.learn(BATCH)
+    # The optimiser's moments came along: both take the same next step in the same environments.
+    model.set_random_seed(5)
+    loaded.set_random_seed(5)
+    loaded.set_env(make_vec_env("CartPole-v1", N_ENVS))
+    assert_same(model.learn(BATCH), loaded.learn(BATCH))
+
+
+def test_names_of_files(tmp_path: Path) -> None:
+    model = small_model()
+    model.save(tmp_path / "model.pkl")
+    assert (tmp_path / "model.pkl").exists()
+    PPO2.load(tmp_path / "model.pkl")
+    model.save(tmp_path / "v1.0_model")  # what looks like an ending is one
+    PPO2.load(str(tmp_path / "v1.0_model"))
+    with pytest.raises(CheckpointError, match="there is no file"):
+        PPO2.load(tmp_path / "other")
+
+
+def test_functions_are_given_again(tmp_path: Path) -> None:
+    env = make_vec_env("CartPole-v1", N_ENVS)
+    model = small_model(env=env, learning_rate=lambda share: 1e-3 * share, policy_kwargs={"act_fun": lambda x: x})
+    model.save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"function of your own needs it again: PPO2\.load"):
+        PPO2.load(tmp_path / "model")
+    kwargs = {"act_fun": lambda x: x}
+    acting = PPO2.load(tmp_path / "model", env=env, policy_kwargs=kwargs)
+    acting.predict(env.reset())
+    with pytest.raises(ValueError, match=r"learning_rate: was a function, .*give the function again"):
+        acting.learn(BATCH)
+    PPO2.load(tmp_path / "model", env, {"learning_rate": 1e-3}, policy_kwargs=kwargs, verbose=0).learn(BATCH)
+    with pytest.raises(ValueError, match="learning_rat: is not a setting of PPO2"):
+        PPO2.load(tmp_path / "model", learning_rat=1e-3)
+    with pytest.raises(ValueError, match="policy_kwargs: must be those saved"):
+        PPO2.load(tmp_path / "model", policy_kwargs={"layers": [3]})
+
+
+def test_files_of_others_are_refused(tmp_path: Path) -> None:
+    VecNormalize(noisy()).save(tmp_path / "statistics.zip")
+    with pytest.raises(CheckpointError, match="is one of VecNormalize, not of PPO2"):
+        PPO2.load(tmp_path / "statistics")
+    torch.save({"code": print}, tmp_path / "code.zip")
+    with pytest.raises(CheckpointError, match="holds something other than tensors and plain values"):
+        PPO2.load(tmp_path / "code.zip")
+
+
+def test_environments_must_fit(tmp_path: Path) -> None:
+    model = small_model()
+    with pytest.raises(ValueError, match="observation space must be that of the model"):
+        model.set_env("Pendulum-v1")
+    with pytest.raises(ValueError, match="must be divisible by nminibatches"):
+        small_model(n_steps=1).set_env("CartPole-v1")
+    model.set_env(make_vec_env("CartPole-v1", 4))
+    model.learn(4 * N_STEPS)
+    assert model.n_envs == 4
+
+
+def test_weights_are_handed_over(tmp_path: Path) -> None:
+    model, other = small_model(), small_model(seed=3)
+    other.load_parameters(model.get_parameters())
+    assert_same(model, other)
+    trained = small_model().learn(BATCH)
+    trained.save(tmp_path / "model")
+    other.load_parameters(tmp_path / "model.zip")
+    assert_same(trained, other)

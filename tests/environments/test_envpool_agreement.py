@@ -1,0 +1,149 @@
+"""Dynamics and rewards of the pool are those of the Gymnasium backend, for every task that a preset uses.
+
+The Gymnasium environment is put into the state that the pool shows, and both take the same actions. State is read off
+the observation again every few steps, so that chaos cannot be taken for a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from minerva.environments import make, resolve
+from minerva.environments.envpool_backend import why_not
+from minerva.presets import algorithms_with_presets, load_presets
+from tests.environments.optional import needs
+
+Array = NDArray[np.float64]
+
+STEPS = 150
+RESYNC = 10
+HINGE = 3  # MuJoCo's number for this kind of joint
+
+SERVED = sorted(
+    name
+    for name in {name for algorithm in algorithms_with_presets() for name in load_presets(algorithm)}
+    if why_not(name) is None or "not installed" in str(why_not(name))
+)
+# Not read off a state alone (contact sensors), or of a state that is not the joints' (a target).
+NO_STATE = ("touch", "to_target")
+
+
+def put_classic(env: Any, name: str, row: Array) -> None:
+    if name == "Pendulum-v1":
+        env.state = np.array([np.arctan2(row[1], row[0]), row[2]])
+    elif name == "Acrobot-v1":
+        env.state = np.array([np.arctan2(row[1], row[0]), np.arctan2(row[3], row[2]), row[4], row[5]])
+    else:
+        env.state = row.copy()
+        env.steps_beyond_terminated = None  # of CartPole
+
+
+def put_mujoco(env: Any, name: str, row: Array) -> None:
+    # What is left out of an observation is where the body is in the plane: it makes no difference but to the picture.
+    hidden = {"Ant": 2, "Humanoid": 2, "InvertedPendulum": 0}.get(name.split("-")[0], 1)
+    shown = env.model.nq - hidden
+    velocities = row[shown : shown + env.model.nv]
+    if name.startswith(("Hopper", "Walker")) and np.abs(velocities).max() >= 10:
+        return  # they are shown clipped: both simulators go on from where they are
+    env.set_state(np.concatenate([np.zeros(hidden), row[:shown]]), velocities)
+
+
+def put_dm_control(env: Any, name: str, row: Array) -> None:
+    """Solve for the positions that give this observation; velocities are part of it in every task."""
+    task, physics = env._env.task, env._env.physics
+    parts, start = {}, 0
+    for key, space in env.observation_space.spaces.items():
+        parts[key] = row[start : start + int(np.prod(space.shape))]
+        start += len(parts[key])
+
+    def difference(positions: Array) -> Array:
+        physics.data.qpos[:], physics.data.qvel[:] = positions, parts["velocity"]
+        physics.forward()
+        shown = task.get_observation(physics)
+        return np.concatenate([np.ravel(shown[key]) - parts[key] for key in parts if key not in NO_STATE])
+
+    for seed in range(30):
+        solution = least_squares(difference, physics.data.qpos.copy(), xtol=1e-14, ftol=1e-14, gtol=1e-14)
+        if np.abs(solution.fun).max() < 1e-5:
+            break
+        env.reset(seed=seed)  # it was a wrong minimum: another start
+    else:
+        raise AssertionError(f"no state of {name} shows what the pool shows: {solution.fun}")
+    difference(within_limits(physics.model, solution.x))
+    if "to_target" in parts:
+        physics.named.model.geom_pos["target", :2] = physics.named.data.geom_xpos["finger", :2] + parts["to_target"]
+        physics.forward()
+
+
+def within_limits(model: Any, positions: Array) -> Array:
+    """Take whole turns away from hinges, which an observation does not show but a limit feels."""
+    positions = positions.copy()
+    for joint in np.flatnonzero(model.jnt_type == HINGE):
+        low, high = model.jnt_range[joint] if model.jnt_limited[joint] else (-np.pi, np.pi)
+        place = model.jnt_qposadr[joint]
+        positions[place] -= 2 * np.pi * np.round((positions[place] - (low + high) / 2) / (2 * np.pi))
+    return positions
+
+
+def put_for(name: str) -> Callable[[Any, str, Array], None]:
+    if name.startswith("dm_control/"):
+        return put_dm_control
+    return put_mujoco if "mujoco" in str(gymnasium.spec(name).entry_point) else put_classic
+
+
+@needs("envpool")
+@pytest.mark.parametrize("name", [name for name in SERVED if not name.startswith("ALE/")])
+def test_the_same_state_and_actions_lead_to_the_same(name: str) -> None:
+    pool = make(name, 1, seed=5, backend="envpool")
+    env = resolve(name)()
+    env.reset(seed=0)
+    put, inner = put_for(name), env.unwrapped
+    generator = np.random.default_rng(0)
+    space = env.action_space
+    row = pool.reset()[0].astype(np.float64)
+    since = 0  # steps in this episode
+    compared = 0
+    rewards: list[float] = []
+    for _ in range(STEPS):
+        if since == 0 or since % RESYNC == 0 or (since < 3 and name.startswith("dm_control/")):
+            put(inner, name, row)
+            synced = since
+        if isinstance(space, spaces.Box):
+            action: Any = generator.uniform(space.low, space.high).astype(np.float32)
+            stored = action.reshape(1, -1)
+            action = action.astype(space.dtype)
+        else:
+            assert isinstance(space, spaces.Discrete)
+            action = int(generator.integers(space.n))
+            stored = np.array([[action]], dtype=np.float32)
+        step = pool.step(stored)
+        row = step.observations[0].astype(np.float64)
+        if step.restarting[0]:
+            since = 0
+            env.reset(seed=0)
+            continue
+        observation, reward, terminated, _, _ = env.step(action)
+        since += 1
+        # Which way a body faces shows in no task of dm_control before it moves.
+        if name.startswith("dm_control/") and since < 3:
+            continue
+        compared += 1
+        flat = np.asarray(spaces.flatten(env.observation_space, observation), dtype=np.float64)
+        np.testing.assert_allclose(row, flat, rtol=2e-3, atol=2e-3, err_msg=f"{name} at {since}")
+        assert bool(step.terminated[0]) == terminated
+        # MuJoCo's positions of bodies lag behind its joints by a part of a step, and not right after they were put.
+        if since - 1 != synced or synced == 0:
+            assert step.rewards[0] == pytest.approx(float(reward), rel=2e-3, abs=2e-3)
+            rewards.append(float(reward))
+    assert compared > 0.6 * STEPS
+    assert len(rewards) > 0.5 * STEPS
+    pool.close()
+    env.close()

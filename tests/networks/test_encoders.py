@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from minerva.networks.cnn import NatureCNN
+from minerva.networks.encoders import DictEncoder, encoder_for, images_in, looks_at_images
+
+IMAGE = spaces.Box(0, 255, (40, 36, 3), np.uint8)
+VECTOR = spaces.Box(-1, 1, (5,), np.float32)
+BOTH = spaces.Dict(OrderedDict([("speed", VECTOR), ("eye", IMAGE), ("on", spaces.Discrete(2))]))
+
+
+def test_images_are_found_wherever_they_are() -> None:
+    assert looks_at_images(IMAGE) and looks_at_images(BOTH) and looks_at_images(spaces.Dict({"a": BOTH}))
+    assert not any(looks_at_images(space) for space in (VECTOR, spaces.Discrete(3), spaces.Dict({"a": VECTOR})))
+
+
+def test_an_image_gets_convolutions() -> None:
+    encoder, features = encoder_for(IMAGE)
+    assert isinstance(encoder, NatureCNN) and features == 512
+
+
+def test_the_parts_of_a_dict_in_the_order_of_its_row() -> None:
+    encoder, features = encoder_for(BOTH)
+    assert isinstance(encoder, DictEncoder) and features == 5 + 512 + 2
+    image = IMAGE.sample()
+    observation = {"speed": np.arange(5, dtype=np.float32) / 5, "eye": image, "on": 1}
+    row = torch.from_numpy(np.asarray(spaces.flatten(BOTH, observation), dtype=np.float32))[None]
+    found = encoder(row)
+    eye = torch.from_numpy(image.reshape(1, -1))
+    expected = torch.cat([row[:, :5], encoder.parts["eye"](eye), row[:, -2:]], dim=-1)
+    torch.testing.assert_close(found, expected)
+    assert row[0, -2:].tolist() == [0.0, 1.0]
+
+
+def test_what_is_no_image_gets_none() -> None:
+    with pytest.raises(ValueError, match=r"encoder: 'cnn' needs an image.* got Box"):
+        encoder_for(VECTOR)
+
+
+@pytest.mark.parametrize("shape", [(40, 36, 3), (3, 40, 36), (40, 36), (40, 36, 1), (4, 40, 36), (40, 36, 4)])
+def test_an_image_is_given_back_from_its_row(shape: tuple[int, ...]) -> None:
+    space = spaces.Box(0, 255, shape, np.uint8)
+    image = space.sample()
+    (found,) = images_in(space, image.reshape(-1)).values()
+    if len(shape) == 2:
+        expected = image[..., None]
+    else:
+        expected = image if shape[0] == 40 else image.transpose(1, 2, 0)
+        expected = expected[..., -1:] if expected.shape[-1] == 4 else expected
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_images_of_a_dict_have_its_keys() -> None:
+    observation = {"speed": np.zeros(5, np.float32), "eye": IMAGE.sample(), "on": 0}
+    row = np.asarray(spaces.flatten(BOTH, observation), dtype=np.float32)
+    found = images_in(spaces.Dict(OrderedDict([("x", VECTOR), ("y", BOTH)])), np.concatenate([np.zeros(5), row]))
+    assert list(found) == ["y/eye"]
+    np.testing.assert_array_equal(found["y/eye"], observation["eye"])
+    assert images_in(VECTOR, np.zeros(5)) == {}
