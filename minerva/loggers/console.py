@@ -20,8 +20,8 @@ _RATE_SECONDS = 120.0  # the time left is foretold from the pace of the last two
 # far as a run has them. The most telling first, since a narrow terminal cuts the line.
 _HEALTH = (
     ("η", "eta", ("eta", "vmpo/temperature_raw")),
-    ("α", "alpha", ("alpha_mean", "alpha_std", "vmpo/alpha_mu", "vmpo/alpha_sigma")),
-    ("KL/ε", "KL/eps", ("health/kl_mean_ratio", "health/kl_std_ratio")),
+    ("α", "alpha", ("alpha_mean", "alpha_std", "vmpo/alpha_mu", "vmpo/alpha_sigma", "vmpo/alpha")),
+    ("KL/ε", "KL/eps", ("health/kl_mean_ratio", "health/kl_std_ratio", "health/kl_ratio")),
     ("ESS", "ESS", ("health/ess", "vmpo/ess")),
     ("selected", "selected", ("vmpo/selected_frac",)),
     ("at floor", "at floor", ("health/dual_saturation",)),

@@ -145,8 +145,8 @@ def sampling_noise(log_probs: Tensor, cross_entropy: Tensor) -> Tensor:
     their u is not known well, and the average is a little off.)
 
     Args:
-        log_probs: log N(u_t; μ_t, σ_t) of the samples before the tanh, ``[B]``.
-        cross_entropy: H(N', N) in their states, ``[B]``.
+        log_probs: log N(u_t; μ_t, σ_t) of the samples before the tanh, ``[B]``; of discrete actions log π(a_t|s_t).
+        cross_entropy: H(N', N) in their states, ``[B]``; of discrete policies H(π', π).
 
     Returns:
         n, ``[B]``.
