@@ -213,7 +213,16 @@ def test_a_newer_format_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pat
     with monkeypatch.context() as future:
         future.setattr(checkpointing, "FORMAT", checkpointing.FORMAT + 1)
         checkpointing.write(path, content())
-    with pytest.raises(CheckpointError, match=r"format 2, this Minerva reads up to 1; update Minerva"):
+    with pytest.raises(CheckpointError, match=r"format 3, this Minerva reads up to 2; update Minerva"):
+        checkpointing.read(path)
+
+
+def test_an_older_format_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "ppo_last.pt"
+    with monkeypatch.context() as past:
+        past.setattr(checkpointing, "FORMAT", checkpointing.FORMAT - 1)
+        checkpointing.write(path, content())
+    with pytest.raises(CheckpointError, match=r"format 1, of an older Minerva; this one reads 2\. Train anew"):
         checkpointing.read(path)
 
 
