@@ -308,9 +308,9 @@ class Policy:
             ValueError: The observation is not one of the observation space, or the mask does not fit.
         """
         from minerva.environments.base import clip_to_box
-        from minerva.environments.spaces import action_converter
+        from minerva.environments.spaces import action_converter, rows_of
 
-        rows, single = _flatten(self.observation_space, obs, "observation")
+        rows, single = rows_of(self.observation_space, obs)
         rows = self._with_mask(rows, action_mask)
         space = self.action_space
         actions = action_converter(space)(clip_to_box(self.act_flat(rows, deterministic), space))
@@ -342,48 +342,6 @@ class Policy:
                     f"action_mask: this policy takes {trained}, got an array of shape {np.shape(action_mask)}."
                 )
         return np.concatenate([rows, mask], axis=1) if self._mask_dim else rows
-
-
-def _flatten(space: Space[Any], obs: Any, name: str) -> tuple[NDArray[np.float32], bool]:
-    """Turn an observation, or a batch of them, into rows ``[B, O]``; True for a single one."""
-    import numpy as np
-    from gymnasium import spaces
-
-    from minerva.environments.spaces import flat_size, flat_writer
-
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        keys: list[Any] = list(space.spaces) if isinstance(space, spaces.Dict) else list(range(len(space.spaces)))
-        kinds = Mapping if isinstance(space, spaces.Dict) else (tuple, list)
-        if not isinstance(obs, kinds) or (set(obs) != set(keys) if isinstance(obs, Mapping) else len(obs) != len(keys)):
-            raise ValueError(f"{name}: must be a {type(space).__name__.lower()} with {keys}, got {_describe(obs)}.")
-        parts = [_flatten(space[key], obs[key], f"{name}[{key!r}]") for key in keys]
-        if len({(len(rows), single) for rows, single in parts}) != 1:
-            raise ValueError(f"{name}: its parts are batches of different sizes: {[len(rows) for rows, _ in parts]}.")
-        return np.concatenate([rows for rows, _ in parts], axis=1), parts[0][1]
-    values, shape = np.asarray(obs), tuple(space.shape or ())
-    single = values.shape == shape
-    if not single and (values.ndim != len(shape) + 1 or values.shape[1:] != shape):
-        expected = ", ".join(str(size) for size in shape)
-        raise ValueError(
-            f"{name}: must have the shape ({expected}), or (B{', ' * bool(shape)}{expected}) for a batch; "
-            f"got {_describe(obs)}."
-        )
-    values = values[None] if single else values
-    rows = np.zeros((len(values), flat_size(space)), dtype=np.float32)
-    if isinstance(space, spaces.Box):
-        rows[:] = values.reshape(len(values), -1)
-    else:
-        write = flat_writer(space)
-        for value, row in zip(values, rows, strict=True):
-            write(value, row)
-    return rows, single
-
-
-def _describe(obs: Any) -> str:
-    if isinstance(obs, Mapping):
-        return f"a dict with {sorted(map(str, obs))}"
-    shape = getattr(obs, "shape", None)
-    return f"a {type(obs).__name__}" if shape is None else f"an array of shape {tuple(shape)}"
 
 
 def _algorithm(name: str) -> Algorithm:

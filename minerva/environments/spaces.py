@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,50 @@ def flat_writer(space: Space[Any]) -> Writer:
 
 def _write_box(observation: Any, row: NDArray[Any]) -> None:
     row[:] = np.asarray(observation).reshape(-1)
+
+
+def rows_of(space: Space[Any], obs: Any, name: str = "observation") -> tuple[NDArray[np.float32], bool]:
+    """Turn an observation as an environment gives it, or a batch of them, into rows.
+
+    Returns:
+        Rows ``[B, O]``, and whether it was a single one.
+
+    Raises:
+        ValueError: It is no observation of the space.
+    """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        keys: list[Any] = list(space.spaces) if isinstance(space, spaces.Dict) else list(range(len(space.spaces)))
+        kinds = Mapping if isinstance(space, spaces.Dict) else (tuple, list)
+        if not isinstance(obs, kinds) or (set(obs) != set(keys) if isinstance(obs, Mapping) else len(obs) != len(keys)):
+            raise ValueError(f"{name}: must be a {type(space).__name__.lower()} with {keys}, got {_describe(obs)}.")
+        parts = [rows_of(space[key], obs[key], f"{name}[{key!r}]") for key in keys]
+        if len({(len(rows), single) for rows, single in parts}) != 1:
+            raise ValueError(f"{name}: its parts are batches of different sizes: {[len(rows) for rows, _ in parts]}.")
+        return np.concatenate([rows for rows, _ in parts], axis=1), parts[0][1]
+    values, shape = np.asarray(obs), tuple(space.shape or ())
+    single = values.shape == shape
+    if not single and (values.ndim != len(shape) + 1 or values.shape[1:] != shape):
+        expected = ", ".join(str(size) for size in shape)
+        raise ValueError(
+            f"{name}: must have the shape ({expected}), or (B{', ' * bool(shape)}{expected}) for a batch; "
+            f"got {_describe(obs)}."
+        )
+    values = values[None] if single else values
+    rows = np.zeros((len(values), flat_size(space)), dtype=np.float32)
+    if isinstance(space, spaces.Box):
+        rows[:] = values.reshape(len(values), -1)
+    else:
+        write = flat_writer(space)
+        for value, row in zip(values, rows, strict=True):
+            write(value, row)
+    return rows, single
+
+
+def _describe(obs: Any) -> str:
+    if isinstance(obs, Mapping):
+        return f"a dict with {sorted(map(str, obs))}"
+    shape = getattr(obs, "shape", None)
+    return f"a {type(obs).__name__}" if shape is None else f"an array of shape {tuple(shape)}"
 
 
 def space_to_plain(space: Space[Any]) -> dict[str, Any]:

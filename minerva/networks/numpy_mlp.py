@@ -24,6 +24,15 @@ class NumpyMLP:
     def __init__(self, network: nn.Sequential) -> None:
         self._layers = [_layer(module) for module in network]
 
+    @staticmethod
+    def runs(network: nn.Sequential) -> bool:
+        """Whether all layers of a network are among these."""
+        return all(
+            isinstance(module, (nn.Linear, nn.LayerNorm, nn.Tanh, nn.ReLU))
+            or (isinstance(module, nn.ELU) and module.alpha == 1)
+            for module in network
+        )
+
     def __call__(self, x: Array) -> Array:
         """Map ``[B, in]`` to ``[B, out]``."""
         for layer in self._layers:

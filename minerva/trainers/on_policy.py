@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from minerva.environments import BatchedEnvironment, RewardNormalizer
 from minerva.storage.rollout import Rollout
@@ -44,6 +47,32 @@ def make_collector(
         obs_normalizer if isinstance(obs_normalizer, RunningNorm) else None,
         None if reward_discount is None else RewardNormalizer(env.num_envs, reward_discount),
     )
+
+
+class WithMemory(Protocol):
+    """An agent that may have a memory."""
+
+    def empty_state(self, count: int) -> Tensor:
+        """Give the state of a memory that has seen nothing, ``[count, S]``."""
+        ...
+
+    def choose_on(self, x: Tensor, state: Tensor, deterministic: bool) -> tuple[Tensor, Tensor]:
+        """Act in raw observations from a state on, which is returned as it is after."""
+        ...
+
+
+def evaluation_policy(agent: WithMemory) -> Callable[[Tensor], Tensor]:
+    """Make the policy for the episodes of one evaluation, all of which begin with its first call."""
+    state: Tensor | None = None
+
+    def act(obs: Tensor) -> Tensor:
+        nonlocal state
+        if state is None:
+            state = agent.empty_state(len(obs))
+        actions, state = agent.choose_on(obs, state, deterministic=True)
+        return actions
+
+    return act
 
 
 def no_whole_rollout(total_steps: int, batch_size: int) -> str | None:

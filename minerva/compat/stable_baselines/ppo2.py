@@ -20,7 +20,7 @@ from minerva.compat.stable_baselines.callbacks import as_callback
 from minerva.compat.stable_baselines.making import as_vec_env
 from minerva.compat.stable_baselines.policies import Policy, make_policy, plain_kwargs
 from minerva.compat.stable_baselines.reporting import EPISODES, EpisodeInfo, Logger, Reporter, run_folder
-from minerva.compat.stable_baselines.rows import rows_of, stored_actions
+from minerva.compat.stable_baselines.rows import stored_actions
 from minerva.compat.stable_baselines.settings import SETTINGS, config_of, old_names, plain_settings
 from minerva.compat.stable_baselines.trainer import Bridge, PPO2Trainer
 from minerva.compat.stable_baselines.vec_env import VecEnv
@@ -28,7 +28,7 @@ from minerva.compat.stable_baselines.vec_env_wrapper import VecEnvWrapper
 from minerva.compat.stable_baselines.vec_normalize import VecNormalize
 from minerva.environments import EnvironmentFailureError
 from minerva.environments.base import clip_to_box
-from minerva.environments.spaces import action_converter, flat_size, space_from_plain, space_to_plain
+from minerva.environments.spaces import action_converter, flat_size, rows_of, space_from_plain, space_to_plain
 from minerva.networks.heads import BernoulliHead, CategoricalHead, GaussianHead, Parameters
 from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.trainer import resolve_device

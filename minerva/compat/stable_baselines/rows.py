@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from minerva.environments.spaces import flat_size, flat_writer
+from minerva.environments.spaces import flat_size
 
 Array = NDArray[Any]
-
-
-def rows_of(space: Space[Any], obs: Any, name: str = "observation") -> tuple[NDArray[np.float32], bool]:
-    """Flatten an observation, or a batch of them as vector environments give it.
-
-    Returns:
-        Rows ``[B, O]``, and whether it was a single one.
-
-    Raises:
-        ValueError: It is no observation of the space.
-    """
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        children = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        if isinstance(space, spaces.Dict) and not (isinstance(obs, Mapping) and set(obs) == set(space.spaces)):
-            raise ValueError(f"{name}: must be a dict with {list(space.spaces)}, got {obs!r}.")
-        parts = [rows_of(child, obs[key], f"{name}[{key!r}]") for key, child in children]
-        return np.concatenate([rows for rows, _ in parts], axis=1), parts[0][1]
-    values, shape = np.asarray(obs), tuple(space.shape or ())
-    single = values.shape == shape
-    if not single and (values.ndim == 0 or values.shape[1:] != shape):
-        raise ValueError(f"{name}: must have the shape {shape}, or (B, *{shape}) for a batch; got {values.shape}.")
-    batch = values[None] if single else values
-    rows = np.zeros((len(batch), flat_size(space)), dtype=np.float32)
-    if isinstance(space, spaces.Box):
-        rows[:] = batch.reshape(len(batch), -1)
-    else:
-        write = flat_writer(space)
-        for value, row in zip(batch, rows, strict=True):
-            write(value, row)
-    return rows, single
 
 
 def stored_actions(space: Space[Any], actions: Any, count: int) -> NDArray[np.float32]:

@@ -7,7 +7,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from torch import nn
 
 from minerva.callbacks import Callback
 from minerva.compat.stable_baselines.callbacks import BaseCallback
@@ -40,16 +39,13 @@ class PPO2Trainer(PPOTrainer):
         super().__init__(_no_environment, seed, device, config)
         self.agent = agent
         self.optimizer = make_optimizer(agent, config)
-        generator = self.action_noise
         bytes_stay = self.env.observation_dtype == np.uint8 and config.encoder == "cnn"  # which scales them itself
         self.collector = make_collector(
             self.env,
             config.rollout_steps,
             self.action_dim,
             self.device,
-            make_actor(agent, generator)
-            if is_tanh(agent)
-            else lambda obs, state, starts: agent.step(obs, state, starts, generator),
+            make_actor(agent, self.action_noise),
             agent.obs_normalizer,
             None,
             agent.state_dim,
@@ -139,11 +135,6 @@ def infos_of(step: Step, episodes: list[EpisodeInfo]) -> list[dict[str, Any]]:
     for episode, record in zip(step.episodes, episodes, strict=True):
         infos[episode.env_index]["episode"] = record
     return infos
-
-
-def is_tanh(agent: Agent) -> bool:
-    """Whether the last networks consist of what is quick on NumPy too."""
-    return all(isinstance(layer, (nn.Linear, nn.Tanh)) for layer in agent.actor_mean)
 
 
 def _no_environment() -> gymnasium.Env[Any, Any]:

@@ -122,7 +122,7 @@ class Agent(nn.Module):
 
     def get_deterministic_action(self, x: Tensor) -> Tensor:
         """Give the likeliest action for raw observations ``[B, O]``, the mean of a Gaussian: ``[B, A]``."""
-        return self.head.mode(self._look(self._prepared(x))[0])
+        return self.head.mode(self._policy(self._prepared(x))[0])
 
     def get_action_and_value(self, x: Tensor, action: Tensor | None = None) -> ActionAndValue:
         """Act in raw observations ``[B, O]``, or score the actions given."""
@@ -143,7 +143,7 @@ class Agent(nn.Module):
         self, x: Tensor, state: Tensor, deterministic: bool, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """Do so with a memory: from states ``[B, S]`` on, which are returned as they are after."""
-        parameters, _, state = self._look(self._prepared(x), state)
+        parameters, state = self._policy(self._prepared(x), state)
         return (self.head.mode(parameters) if deterministic else self._sample(parameters, generator)), state
 
     def _prepared(self, x: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ class Agent(nn.Module):
     @torch.no_grad()
     def act(self, obs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Sample actions ``[B, A]`` for normalised observations ``[B, O]``."""
-        return self._sample(self._look(obs)[0], generator)
+        return self._sample(self._policy(obs)[0], generator)
 
     @torch.no_grad()
     def step(
@@ -164,7 +164,7 @@ class Agent(nn.Module):
         """Sample actions with a memory that is emptied where an episode begins; as the collector asks for it."""
         if self.state_dim:
             state = state * (1 - starts).unsqueeze(-1)
-        parameters, _, state = self._look(obs, state)
+        parameters, state = self._policy(obs, state)
         return self._sample(parameters, generator), state
 
     def describe(self, obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Parameters, Tensor]:
@@ -197,6 +197,19 @@ class Agent(nn.Module):
         else:
             for_policy, for_value, state = self.trunk.step(seen, state)
         return self._distribution(for_policy, mask), self.critic(for_value).squeeze(-1), state
+
+    def _policy(self, obs: Tensor, state: Tensor | None = None) -> tuple[Parameters, Tensor]:
+        """Do so without asking the critic, but for its memory, which goes along."""
+        seen, mask = self._parted(obs)
+        if state is None:
+            state = self.empty_state(len(obs))
+        if self.trunk is None:
+            features = seen
+        elif self.trunk.recurrent:
+            features, _, state = self.trunk.step(seen, state)
+        else:
+            features, _ = self.trunk.policy.step(seen, state)
+        return self._distribution(features, mask), state
 
     def _parted(self, obs: Tensor) -> tuple[Tensor, Tensor | None]:
         return (obs[..., : -self.mask_dim], obs[..., -self.mask_dim :]) if self.mask_dim else (obs, None)
@@ -327,11 +340,13 @@ def _numpy_policy(agent: Agent) -> NumpyPolicy | None:
     trunk = agent.trunk
     if agent.mask_dim or agent.device.type != "cpu":
         return None
+    if not NumpyMLP.runs(agent.actor_mean):
+        return None
     last = NumpyMLP(agent.actor_mean)
     if trunk is None:
         return lambda obs, state, starts: (last(obs.numpy()), state)
     columns = [column for column in (trunk.policy, trunk.value) if column is not None]
-    if not all(isinstance(column.encoder, Hidden) for column in columns):
+    if not all(isinstance(column.encoder, Hidden) and NumpyMLP.runs(column.encoder) for column in columns):
         return None
     encoders = [NumpyMLP(column.encoder) for column in columns if isinstance(column.encoder, Hidden)]
     if not trunk.recurrent:

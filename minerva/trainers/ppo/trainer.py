@@ -16,7 +16,13 @@ from minerva.networks.heads import head_for
 from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.gradient_step import GradientStep
 from minerva.trainers.loop import on_policy_loop
-from minerva.trainers.on_policy import make_collector, no_whole_rollout, settle_compiled, whole_rollouts
+from minerva.trainers.on_policy import (
+    evaluation_policy,
+    make_collector,
+    no_whole_rollout,
+    settle_compiled,
+    whole_rollouts,
+)
 from minerva.trainers.ppo.agent import Agent, MakeEncoder, make_actor, make_agent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.update import Batch, UpdateResult, make_gradient_step, make_optimizer, update
@@ -182,16 +188,7 @@ class PPOTrainer(Trainer):
 
     def evaluation_policy(self) -> Callable[[Tensor], Tensor]:
         """Give the policy for the episodes of one evaluation, all of which begin with its first call."""
-        state: Tensor | None = None
-
-        def act(obs: Tensor) -> Tensor:
-            nonlocal state
-            if state is None:
-                state = self.agent.empty_state(len(obs))
-            actions, state = self.agent.choose_on(obs, state, deterministic=True)
-            return actions
-
-        return act
+        return evaluation_policy(self.agent)
 
     def learning_state(self) -> dict[str, Any]:
         """Give networks, normalisers, optimiser, generators, environments and the partial rollout."""

@@ -15,7 +15,13 @@ from minerva.networks.heads import head_for
 from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.health import Health, vmpo_rules
 from minerva.trainers.loop import on_policy_loop
-from minerva.trainers.on_policy import make_collector, no_whole_rollout, settle_compiled, whole_rollouts
+from minerva.trainers.on_policy import (
+    evaluation_policy,
+    make_collector,
+    no_whole_rollout,
+    settle_compiled,
+    whole_rollouts,
+)
 from minerva.trainers.run import Run
 from minerva.trainers.trainer import Trainer
 from minerva.trainers.vmpo.agent import VMPOAgent, make_actor, make_batch
@@ -146,16 +152,7 @@ class VMPOTrainer(Trainer):
 
     def evaluation_policy(self) -> Callable[[Tensor], Tensor]:
         """Give the policy for the episodes of one evaluation, all of which begin with its first call."""
-        state: Tensor | None = None
-
-        def act(obs: Tensor) -> Tensor:
-            nonlocal state
-            if state is None:
-                state = self.agent.empty_state(len(obs))
-            actions, state = self.agent.choose_on(obs, state, deterministic=True)
-            return actions
-
-        return act
+        return evaluation_policy(self.agent)
 
     def learning_state(self) -> dict[str, Any]:
         """Give networks, multipliers, normalisers, optimisers, generators, environments and the partial rollout."""

@@ -276,6 +276,16 @@ def test_an_encoder_of_another_shape() -> None:
         small_trainer(Noisy, encoder="cnn")
 
 
+def test_acting_asks_a_critic_with_an_encoder_of_its_own_for_nothing() -> None:
+    trainer = small_trainer(Noisy, make_encoder=Squared)
+    assert trainer.agent.trunk is not None and trainer.agent.trunk.value is not None
+    for module in (trainer.agent.trunk.value, trainer.agent.critic):
+        module.register_forward_hook(lambda *_: pytest.fail("the critic was asked"))
+    trainer.begin()
+    trainer.collector.step()
+    trainer.close()
+
+
 # Images
 
 
