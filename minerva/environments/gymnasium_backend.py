@@ -65,8 +65,10 @@ class GymnasiumBatch:
         action_dim = int(np.prod(self.action_space.shape or ()))
         self._history = np.zeros((n, 1024, action_dim), dtype=np.float32)  # the actions of each running episode
         self._history_length = np.zeros(n, dtype=np.int64)
+        self._longest = 0
         self._continued: list[list[int]] = [[] for _ in range(n)]  # places in the history where a life began
         self._rows = np.arange(n)
+        self._step_everywhere = np.full(n, STEP, dtype=np.int64)
         self._failed = False
         self._low, self._high = box_bounds(self.action_space)
 
@@ -86,13 +88,14 @@ class GymnasiumBatch:
     def step(self, actions: NDArray[np.float32]) -> Step:
         """Step everywhere; an environment whose episode has ended restarts instead."""
         actions = np.minimum(np.maximum(actions, self._low), self._high)
-        restarting = self._ended.copy()
-        orders = np.full(self.num_envs, STEP, dtype=np.int64)
-        for i in restarting.nonzero()[0]:
-            if self._goes_on[i]:
-                orders[i] = CONTINUE
-            else:
-                orders[i] = self._episode_seeds[i] = self._generators[i].integers(2**31)
+        restarting, orders = self._ended, self._step_everywhere
+        if restarting.any():
+            orders = orders.copy()
+            for i in restarting.nonzero()[0]:
+                if self._goes_on[i]:
+                    orders[i] = CONTINUE
+                else:
+                    orders[i] = self._episode_seeds[i] = self._generators[i].integers(2**31)
         if self._failed:
             raise EnvironmentFailureError("an environment failed before: make a new trainer, and load the run's folder")
         self._failed = True  # until this step is complete: one that broke off leaves environments ahead of the history
@@ -110,15 +113,18 @@ class GymnasiumBatch:
         return Step(observations, rewards, terminated, truncated, restarting, episodes)
 
     def _remember(self, actions: NDArray[np.float32], restarting: NDArray[np.bool_]) -> None:
-        if self._history_length.max() == self._history.shape[1]:
+        if self._longest == self._history.shape[1]:
             self._history = np.concatenate([self._history, np.zeros_like(self._history)], axis=1)
         self._history[self._rows, self._history_length] = actions
-        for i in restarting.nonzero()[0]:
-            if self._goes_on[i]:
-                self._continued[i].append(int(self._history_length[i]))
-            else:
-                self._continued[i], self._history_length[i] = [], -1
+        if restarting.any():
+            for i in restarting.nonzero()[0]:
+                if self._goes_on[i]:
+                    self._continued[i].append(int(self._history_length[i]))
+                else:
+                    self._continued[i], self._history_length[i] = [], -1
+            self._longest = int(self._history_length.max())
         self._history_length += 1
+        self._longest += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Give seeds, actions since, generators and statistics."""
@@ -160,6 +166,7 @@ class GymnasiumBatch:
         for i, taken in enumerate(actions):
             self._history[i, : len(taken)] = taken
             self._history_length[i] = len(taken)
+        self._longest = longest
         # An episode that has ended is left by a reset with a fresh seed: there is nothing to replay.
         running = ~self._ended | self._goes_on
         seeds = [seed if runs else None for seed, runs in zip(self._episode_seeds.tolist(), running, strict=True)]

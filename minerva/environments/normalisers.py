@@ -42,14 +42,14 @@ class RewardNormalizer(nn.Module):
         The statistics are updated before they divide; a return starts from zero again after an episode has terminated
         or truncated.
         """
-        returns = self.discounted_return.numpy()
+        returns = self._buffers["discounted_return"].numpy()  # type: ignore[union-attr]
         # LaTeX: G_t = r_t + \gamma G_{t-1}
         np.add(rewards, self.gamma * returns, out=returns)
         # A restarting step has just added 0 to the 0 that its episode's end left behind; it is no sample.
         real = returns[~restarting] if restarting.any() else returns
         self.statistics.update(real[:, None])
         # LaTeX: \sigma_G = \sqrt{\mathrm{Var}[G] + \epsilon}
-        deviation = math.sqrt(self.statistics.var.item() + self.eps)
+        deviation = math.sqrt(self.statistics.variance + self.eps)
         if ended.any():
             returns[ended] = 0.0
         # LaTeX[Huang2022]: \hat{r}_t = \mathrm{clip}\left( \frac{r_t}{\sigma_G},\; -c,\; c \right)

@@ -110,7 +110,8 @@ class LSTMCore(nn.Module):
         """Run over sequences without a break: outputs, and the two parts of the last state."""
         weights = [self.weight_x, self.weight_h, self.bias, self.no_bias]
         # The flags: biases, one layer, no dropout, training (else cuDNN has no backward pass), one way, time first.
-        out, h, c = torch.lstm(x, (h[None], c[None]), weights, True, 1, 0.0, True, False, False)
+        states = (h[None].contiguous(), c[None].contiguous())  # as cuDNN asks for them
+        out, h, c = torch.lstm(x, states, weights, True, 1, 0.0, True, False, False)
         return out, h[0], c[0]
 
     def _over_episodes(self, x: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:

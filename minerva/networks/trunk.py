@@ -71,6 +71,11 @@ class Trunk(nn.Module):
         self.state_dim = policy.state_dim + (0 if value is None else value.state_dim)
 
     @property
+    def columns(self) -> list[Column]:
+        """One, or the policy's and the critic's."""
+        return [self.policy] if self.value is None else [self.policy, self.value]
+
+    @property
     def recurrent(self) -> bool:
         """Whether there is a memory."""
         return self.state_dim > 0

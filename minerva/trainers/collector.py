@@ -17,7 +17,7 @@ from minerva.utils.running_norm import RunningNorm
 
 Act = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """From normalised observations ``[N, O]``, the state of a memory ``[N, S]`` and where episodes begin ``[N]`` to actions
-``[N, A]`` and the state after them. Without a memory, S is 0 and the state is handed on."""
+``[N, A]`` and the state after them. Without a memory, S is 0 and the state is handed on. The third is on the CPU."""
 
 
 class Collector:
@@ -44,38 +44,43 @@ class Collector:
         self._act = act
         self._obs_normalizer = obs_normalizer
         self._reward_normalizer = reward_normalizer
-        self._device = rollout.obs.device
+        self._on_gpu = rollout.obs.device.type != "cpu"
+        self._staging: Tensor | None = None  # page-locked memory, from which a GPU takes observations by itself
 
     def begin(self) -> None:
         """Start the first episodes of a run."""
-        self.rollout.begin(self._see(self.env.reset()))
+        self.rollout.begin(torch.as_tensor(self._see(self.env.reset())))
 
     def step(self) -> Step:
         """Step all environments once. Where one of them fails, nothing is stored."""
         rollout = self.rollout
         actions, state = self._act(rollout.current_obs, rollout.state, rollout.current_starts)
-        step = self.env.step(actions.cpu().numpy())
+        on_cpu = actions.cpu().numpy()
+        step = self.env.step(on_cpu)
         rewards = step.rewards
         if self._reward_normalizer is not None:
             rewards = self._reward_normalizer.normalise(rewards, step.terminated | step.truncated, step.restarting)
         rollout.add(
-            actions,
+            actions if self._on_gpu else on_cpu,
             self._see(step.observations),
-            torch.from_numpy(rewards),
-            torch.from_numpy(step.terminated),
-            torch.from_numpy(step.truncated),
-            torch.from_numpy(step.restarting),
+            rewards,
+            step.terminated,
+            step.truncated,
+            step.restarting,
             state,
         )
         return step
 
-    def _see(self, observations: NDArray[Any]) -> Tensor:
-        obs = torch.from_numpy(observations).to(self._device).to(self.rollout.obs.dtype)
-        if self._obs_normalizer is None:
-            return obs
-        self._obs_normalizer.update(obs)
-        normalised: Tensor = self._obs_normalizer(obs)
-        return normalised
+    def _see(self, observations: NDArray[Any]) -> Any:
+        if self._obs_normalizer is not None:
+            observations = self._obs_normalizer.see(observations)
+        if not self._on_gpu:
+            return observations
+        obs = torch.from_numpy(observations)
+        if self._staging is None:
+            self._staging = torch.empty_like(obs, dtype=self.rollout.obs.dtype, pin_memory=True)
+        # What was staged before has arrived: the actions that answer it have come back.
+        return self._staging.copy_(obs).to(self.rollout.obs.device, non_blocking=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Give environments, the partial rollout and the reward normaliser (the other one is the agent's)."""
@@ -98,12 +103,12 @@ class Collector:
     def _cut_episodes(self) -> None:
         """Where environments could not go on with their episodes, let these end with the newest step, as cut off."""
         rollout = self.rollout
-        fresh = torch.from_numpy(self.env.restarts_next).to(self._device)
+        fresh = torch.from_numpy(self.env.restarts_next)
         if rollout.position > 0:
             t = rollout.position - 1
             rollout.truncated[t, fresh & (rollout.terminated[t] == 0)] = 1
         if self._reward_normalizer is not None:
-            self._reward_normalizer.discounted_return[fresh.cpu()] = 0
+            self._reward_normalizer.discounted_return[fresh] = 0
 
 
 class ReplayCollector:

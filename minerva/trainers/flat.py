@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class FlatModule:
@@ -51,6 +53,32 @@ class FlatModule:
             (value,) = [value for start, value in values.items() if name.startswith(start)]
             parts.append(torch.full((size,), value))
         return torch.cat(parts).to(self.vector.device)
+
+
+class Twin(Generic[M]):
+    """A module for the CPU: a copy of one that is on a GPU, or the module itself where it is on the CPU already.
+
+    Args:
+        module: What learns.
+        wanted: Whether there is to be a copy at all.
+
+    Attributes:
+        module: What acts.
+    """
+
+    def __init__(self, module: M, wanted: bool = True) -> None:
+        self._original = module
+        self._flat: FlatModule | None = None
+        self.module = module
+        if wanted and next(module.parameters()).device.type != "cpu":
+            self.module = copy.deepcopy(module).cpu()
+            self._flat = FlatModule(self.module)
+
+    def refresh(self) -> None:
+        """Take over what the module has learned, in one transfer."""
+        if self._flat is not None:
+            learned = [parameter.detach().reshape(-1) for parameter in self._original.parameters()]
+            self._flat.vector.copy_(torch.cat(learned))
 
 
 class Stepped(NamedTuple):

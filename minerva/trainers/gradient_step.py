@@ -1,15 +1,15 @@
-"""One gradient step: loss, gradient, clipping, optimiser; plain, or compiled as one function."""
+"""One gradient step: loss, gradient, clipping, optimiser; plain, or as one function, compiled or captured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 
-from minerva.trainers.accelerate import compiled
+from minerva.trainers.accelerate import Captured, compiled
 
 Losses = tuple[Tensor, ...]
 """Scalars; the first is the loss that is minimised."""
@@ -78,8 +78,8 @@ class PlainStep:
         """Nothing to put back."""
 
 
-class CompiledStep:
-    """The whole gradient step as one compiled function of flat parameters, for Adam.
+class FlatStep:
+    """The whole gradient step as one function of flat parameters, for Adam: to be compiled, or on a GPU captured.
 
     The loss is the one that the plain step uses. Parameters and Adam's moments are gathered into flat vectors in
     `begin` and put back in `end`, so module, optimiser and checkpoint look the same on either path.
@@ -89,16 +89,39 @@ class CompiledStep:
         optimizer: Adam over all of the module's parameters, in one group.
         loss: Of static shapes: every minibatch must have the size of the first.
         max_grad_norm: Gradients are scaled down to this norm.
+        compile_it: Whether the step is compiled.
+        capture_it: Whether it is captured as a graph.
     """
 
     static_shapes: ClassVar[bool] = True
 
     def __init__(
-        self, module: nn.Module, optimizer: torch.optim.Adam, loss: LossFunction, max_grad_norm: float
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Adam,
+        loss: LossFunction,
+        max_grad_norm: float,
+        compile_it: bool = False,
+        capture_it: bool = False,
     ) -> None:
         self._parameters = list(module.parameters())
         self._optimizer = optimizer
-        self._step = compiled(_adam_step(module, optimizer, loss, max_grad_norm))
+        device = self._parameters[0].device
+        # The same memory from first to last, which is what a graph writes into.
+        self._flat, self._average, self._square = (_flatten(self._parameters) for _ in range(3))
+        # Of shape [1]: the compiler takes a scalar on the CPU for a constant and would lose what is written into it.
+        self._count = torch.zeros(1, dtype=torch.float64, device=device)
+        self._rate = torch.zeros(1, device=device)
+        step = _adam_step(module, optimizer, loss, max_grad_norm)
+        if compile_it:
+            step = compiled(step)
+        written = (self._flat, self._average, self._square, self._count)
+
+        def on_minibatch(*minibatch: Tensor) -> tuple[Tensor, Losses]:
+            return step(*written, self._rate, minibatch)
+
+        self._step = Captured(on_minibatch, written) if capture_it else on_minibatch
+        self._captured = capture_it
 
     def begin(self) -> None:
         """Gather parameters and moments."""
@@ -108,34 +131,36 @@ class CompiledStep:
                 state["step"] = torch.zeros((), device=parameter.device)
                 state["exp_avg"] = torch.zeros_like(parameter.detach())
                 state["exp_avg_sq"] = torch.zeros_like(parameter.detach())
-        self._flat = _flatten(parameter.detach() for parameter in self._parameters)
-        self._average = _flatten(state["exp_avg"] for state in states)
-        self._square = _flatten(state["exp_avg_sq"] for state in states)
-        # Of shape [1]: the compiler takes a scalar on the CPU for a constant and would lose what is written into it.
-        self._count = states[0]["step"].to(torch.float64).reshape(1).clone()
-        self._rate = torch.tensor([self._optimizer.param_groups[0]["lr"]], device=self._flat.device)
+        self._flat.copy_(_flatten(self._parameters))
+        self._average.copy_(_flatten(state["exp_avg"] for state in states))
+        self._square.copy_(_flatten(state["exp_avg_sq"] for state in states))
+        self._count.copy_(states[0]["step"].reshape(1))
+        self._rate.fill_(self._optimizer.param_groups[0]["lr"])
 
     def __call__(self, minibatch: tuple[Tensor, ...]) -> Taken:
         """Take one step, or none where the loss or its gradient is not finite."""
         with torch.no_grad():
-            applied, losses = self._step(self._flat, self._average, self._square, self._count, self._rate, minibatch)
-        return Taken(losses, applied)
+            applied, losses = self._step(*minibatch)
+            if self._captured:  # the next step writes over them
+                applied, *losses = torch.stack([applied.to(losses[0].dtype), *losses]).unbind()
+        return Taken(tuple(losses), applied)
 
     def end(self) -> None:
         """Put parameters and moments back, in place."""
-        sizes = [parameter.numel() for parameter in self._parameters]
-        vectors = (self._flat, self._average, self._square)
-        pieces = zip(self._parameters, *(torch.split_with_sizes(vector, sizes) for vector in vectors), strict=True)
-        for parameter, values, average, square in pieces:
-            state = self._optimizer.state[parameter]
-            parameter.detach().copy_(values.view_as(parameter))
-            state["exp_avg"].copy_(average.view_as(parameter))
-            state["exp_avg_sq"].copy_(square.view_as(parameter))
-            state["step"].fill_(self._count[0])
+        states = [self._optimizer.state[parameter] for parameter in self._parameters]
+        for vector, old in (
+            (self._flat, [parameter.detach() for parameter in self._parameters]),
+            (self._average, [state["exp_avg"] for state in states]),
+            (self._square, [state["exp_avg_sq"] for state in states]),
+        ):
+            pieces = torch.split_with_sizes(vector, [tensor.numel() for tensor in old])
+            torch._foreach_copy_(old, [piece.view_as(tensor) for piece, tensor in zip(pieces, old, strict=True)])
+        count = self._count[0]
+        torch._foreach_copy_([state["step"] for state in states], [count] * len(states))
 
 
-def _flatten(tensors: Any) -> Tensor:
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+def _flatten(tensors: Iterable[Tensor]) -> Tensor:
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
 class _Loss(nn.Module):

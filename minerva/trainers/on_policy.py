@@ -33,9 +33,9 @@ def make_collector(
         env: Where.
         steps: T.
         action_dim: A.
-        device: Where the rollout lives.
+        device: Where the policy acts.
         act: How to act.
-        obs_normalizer: The agent's; anything but a `RunningNorm` means that observations are taken as they are.
+        obs_normalizer: The agent's, on the CPU; anything but a `RunningNorm` means that observations are taken as is.
         reward_discount: γ of the returns that rewards are normalised by; None to take rewards as they are.
         state_dim: S, length of the state of a policy with a memory.
         obs_dtype: Of observations in the rollout.
@@ -47,6 +47,15 @@ def make_collector(
         obs_normalizer if isinstance(obs_normalizer, RunningNorm) else None,
         None if reward_discount is None else RewardNormalizer(env.num_envs, reward_discount),
     )
+
+
+SMALL = 300_000
+"""Parameters up to which a network acts faster on the CPU than on a GPU, whose launches and transfers take longer."""
+
+
+def is_small(network: nn.Module) -> bool:
+    """Whether a network acts faster on the CPU even where it learns on a GPU."""
+    return sum(parameter.numel() for parameter in network.parameters()) <= SMALL
 
 
 class WithMemory(Protocol):

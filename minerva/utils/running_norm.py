@@ -35,6 +35,7 @@ class RunningNorm(nn.Module):
         self.register_buffer("mean", torch.zeros(dim, dtype=torch.float64))
         self.register_buffer("var", torch.ones(dim, dtype=torch.float64))
         self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))
+        self._views: tuple[Tensor | None, Any] | None = None
 
     def update(self, x: Tensor | NDArray[Any]) -> None:
         """Take in a batch B beside all that came before it, A (Chan et al.'s parallel form of Welford's algorithm).
@@ -43,10 +44,31 @@ class RunningNorm(nn.Module):
             x: Vectors, ``[B, dim + passed]``; an empty batch changes nothing.
         """
         rows = len(x)
-        if rows == 0:
-            return
-        mean, var, batch = self._operands(x)
-        count = self.count.item()
+        if rows > 0:
+            self._take_in(self._float64(x), rows)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise vectors of any batch shape, in their own dtype; no gradient passes."""
+        result = torch.as_tensor(self._normalised(self._float64(x))).to(x.dtype)
+        return result if self.passed == 0 else torch.cat([result, x[..., -self.passed :]], dim=-1)
+
+    def see(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Do what `update` and then `forward` do, for an array ``[B, dim + passed]`` on the CPU."""
+        values = self._float64(x)
+        self._take_in(values, len(x))
+        result: NDArray[np.float32] = self._normalised(values).astype(np.float32)
+        return result if self.passed == 0 else np.concatenate([result, x[:, -self.passed :]], axis=1)
+
+    @property
+    def variance(self) -> float:
+        """The variance of numbers, where the vectors are of length 1."""
+        return float(self._statistics()[1][0])
+
+    # The formulas, for arrays and tensors alike
+
+    def _take_in(self, batch: Any, rows: int) -> None:
+        mean, var, counter = self._statistics()
+        count = counter.item()
         # LaTeX: n = n_A + n_B
         total = count + rows
         # LaTeX: \bar{x}_B = \frac{1}{n_B} \sum_{i \in B} x_i
@@ -60,26 +82,34 @@ class RunningNorm(nn.Module):
         var += delta * delta * (count * rows / total**2)
         if rows > 1:
             var += ((batch - batch_mean) ** 2).sum(0) / total
-        self.count.fill_(total)
+        counter[...] = total
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise vectors of any batch shape, in their own dtype; no gradient passes."""
-        mean, var, values = self._operands(x)
+    def _normalised(self, values: Any) -> Any:
+        mean, var, _ = self._statistics()
         deviation = (var + self.eps) ** 0.5
         # LaTeX: \hat{x} = \mathrm{clip}\left( \frac{x - \bar{x}}{\sqrt{\sigma^2 + \epsilon}},\; -c,\; c \right)
-        normalised = ((values - mean) / deviation).clip(-self.clip, self.clip)
-        result = torch.as_tensor(normalised).to(x.dtype)
-        return result if self.passed == 0 else torch.cat([result, x[..., -self.passed :]], dim=-1)
+        return ((values - mean) / deviation).clip(-self.clip, self.clip)
 
-    def _operands(self, x: Tensor | NDArray[Any]) -> tuple[Any, Any, Any]:
-        """Give mean, variance and x in float64 as arrays of one kind.
+    def _float64(self, x: Tensor | NDArray[Any]) -> Any:
+        """Give what is normalised of x in float64, as an array where the statistics are on the CPU, else as a tensor.
 
-        On the CPU these are NumPy views of the same memory: for the short vectors of a control task torch's dispatch
-        costs several times the work itself. Both kinds speak the same operators, so the formulas are written once.
+        For the short vectors of a control task torch's dispatch costs several times the work itself. Both kinds speak
+        the same operators, so the formulas are written once.
         """
         if self.passed:
             x = x[..., : -self.passed]
-        if self.mean.device.type != "cpu":
-            return self.mean, self.var, torch.as_tensor(x, device=self.mean.device).detach().double()
+        if self._buffers["mean"].device.type != "cpu":  # type: ignore[union-attr]
+            return torch.as_tensor(x, device=self.mean.device).detach().double()
         values = x.detach().numpy() if isinstance(x, Tensor) else x
-        return self.mean.numpy(), self.var.numpy(), values.astype(np.float64)
+        return values.astype(np.float64)
+
+    def _statistics(self) -> tuple[Any, Any, Any]:
+        """Give mean, variance and count, on the CPU as arrays that share the buffers' memory."""
+        mean = self._buffers["mean"]
+        if self._views is None or self._views[0] is not mean:  # moved to another device, or not looked at yet
+            held = (self.mean, self.var, self.count)
+            self._views = (mean, tuple(part.numpy() for part in held) if self.mean.device.type == "cpu" else held)
+        return self._views[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_views": None}  # a copy has memory of its own

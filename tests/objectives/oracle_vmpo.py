@@ -34,6 +34,8 @@ class Settings:
     shared_encoder: bool = False
     ppo_like_backbone: bool = False
     control_variate: bool = False
+    minibatches: int = 1
+    recompute_advantages: bool = False
 
 
 class Optimizer:
@@ -188,17 +190,46 @@ def slopes(function: Callable[[Parameters], float], p: Parameters, step: float =
     return result
 
 
-def update(state: State, batch: dict[str, Array], low: Array, high: Array) -> dict[str, float]:
-    """One update of vmpo.md, in place; returns the metrics."""
-    s, weights = state.settings, batch["restarting_weights"][:, 0]
-    rows = {name: values[weights > 0] for name, values in batch.items()}
-    for name in ("returns", "advantages", "importance_weights"):
-        rows[name] = rows[name][:, 0]
-    rows |= {"low": low, "high": high}
-    raw, importance = rows["advantages"], rows["importance_weights"]
-    advantages = (raw - np.mean(raw)) / (np.std(raw) + 1e-8) if s.normalize_advantages else raw
+@dataclass
+class Episodes:
+    """What advantages are estimated from: T steps of N environments."""
 
-    # E-step
+    obs: Array  # [T+1, N, O]
+    rewards: Array  # [T, N]
+    terminated: Array
+    truncated: Array
+    gamma: float
+    gae_lambda: float
+
+
+def estimate(p: Parameters, x: Episodes, s: Settings) -> tuple[Array, Array]:
+    """Generalised advantages and returns with the critic as it is, step by step, flattened."""
+    values = np.stack([forward(p, obs, s)[2] for obs in x.obs])
+    advantages = np.zeros_like(x.rewards)
+    for n in range(x.rewards.shape[1]):
+        following = 0.0
+        for t in reversed(range(len(x.rewards))):
+            bootstrap = 0.0 if x.terminated[t, n] else x.gamma * values[t + 1, n]
+            if x.terminated[t, n] or x.truncated[t, n]:
+                following = 0.0
+            following = x.rewards[t, n] + bootstrap - values[t, n] + x.gamma * x.gae_lambda * following
+            advantages[t, n] = following
+    return advantages.reshape(-1), (advantages + values[:-1]).reshape(-1)
+
+
+@dataclass
+class Weighed:
+    advantages: Array
+    kept: list[int]
+    threshold: float
+    psi: Array
+    dual_loss: float
+
+
+def e_step(state: State, raw: Array, importance: Array) -> Weighed:
+    """Weigh the samples and take a step on the temperature."""
+    s = state.settings
+    advantages = (raw - np.mean(raw)) / (np.std(raw) + 1e-8) if s.normalize_advantages else raw
     eta = positive(state.duals["eta"])
     kept, threshold = keep_top(advantages / eta, s.topk_fraction)
     psi = np.zeros(len(raw))
@@ -209,29 +240,65 @@ def update(state: State, batch: dict[str, Array], low: Array, high: Array) -> di
     around = [temperature_loss(eta + h, advantages, importance, kept, s.epsilon_eta) for h in (1e-6, -1e-6)]
     slope = (around[0] - around[1]) / 2e-6 * positive_slope(state.duals["eta"])
     state.duals["eta"] = state.optimizer.step("eta", state.duals["eta"], np.array(slope), s.temperature_lr)
+    return Weighed(advantages, kept, threshold, psi, dual_loss)
+
+
+def update(
+    state: State,
+    batch: dict[str, Array],
+    low: Array,
+    high: Array,
+    orders: list[list[int]] | None = None,
+    episodes: Episodes | None = None,
+) -> dict[str, float]:
+    """One update of vmpo.md, in place; returns the metrics.
+
+    `orders` holds one of the rows for each pass over the batch, which is cut up into minibatches in that order;
+    `episodes` is what advantages are estimated anew from.
+    """
+    s, weights = state.settings, batch["restarting_weights"][:, 0]
+    counted = [int(i) for i in np.flatnonzero(weights > 0)]
+    rows = {name: values[counted] for name, values in batch.items()}
+    for name in ("returns", "advantages", "importance_weights"):
+        rows[name] = rows[name][:, 0]
+    raw, importance = rows["advantages"], rows["importance_weights"]
+    found = e_step(state, raw, importance)
 
     # M-step
     before = {name: value.copy() for name, value in state.networks.items()}
-    for _ in range(s.m_steps):
-        parts = fit_losses(state.networks, rows, psi, kept, s)
-        excess = {"mu": s.epsilon_mu - parts["mean_sel"], "sigma": s.epsilon_sigma - parts["std_sel"]}
-        alpha_loss = sum(positive(state.duals[name]) * excess[name] for name in excess)
-        for name in excess:
-            slope = positive_slope(state.duals[name]) * excess[name]
-            state.duals[name] = state.optimizer.step(name, state.duals[name], np.array(slope), s.alpha_lr)
-        alpha_mu, alpha_sigma = positive(state.duals["mu"]), positive(state.duals["sigma"])
+    for m_step in range(s.m_steps):
+        if m_step > 0 and s.recompute_advantages:
+            assert episodes is not None
+            raw, rows["returns"] = (part[counted] for part in estimate(state.networks, episodes, s))
+            found = e_step(state, raw, importance)
+        order = orders[m_step] if orders is not None else list(range(len(weights)))
+        size = len(weights) // s.minibatches
+        for first in range(0, len(weights), size):
+            # Of the rows that count: their places among these, and what the M-step sees of them.
+            places = [counted.index(i) for i in order[first : first + size] if i in counted]
+            part = {name: values[places] for name, values in rows.items()} | {"low": low, "high": high}
+            psi = s.minibatches * found.psi[places]
+            kept = [k for k, place in enumerate(places) if place in found.kept]
+            parts = fit_losses(state.networks, part, psi, kept, s)
+            excess = {"mu": s.epsilon_mu - parts["mean_sel"], "sigma": s.epsilon_sigma - parts["std_sel"]}
+            alpha_loss = sum(positive(state.duals[name]) * excess[name] for name in excess)
+            for name in excess:
+                slope = positive_slope(state.duals[name]) * excess[name]
+                state.duals[name] = state.optimizer.step(name, state.duals[name], np.array(slope), s.alpha_lr)
+            alpha_mu, alpha_sigma = positive(state.duals["mu"]), positive(state.duals["sigma"])
 
-        def total(p: Parameters, alpha_mu: float = alpha_mu, alpha_sigma: float = alpha_sigma) -> float:
-            x = fit_losses(p, rows, psi, kept, s)
-            return x["nll"] - x["noise"] + alpha_mu * x["mean_sel"] + alpha_sigma * x["std_sel"] + x["value"]
+            def total(p: Parameters) -> float:
+                x = fit_losses(p, part, psi, kept, s)  # noqa: B023
+                return x["nll"] - x["noise"] + alpha_mu * x["mean_sel"] + alpha_sigma * x["std_sel"] + x["value"]  # noqa: B023
 
-        loss, gradients = total(state.networks), slopes(total, state.networks)
-        norm = math.sqrt(sum((g**2).sum() for g in gradients.values()))
-        for name, gradient in gradients.items():
-            rate = s.value_lr if name.startswith("value_") else s.policy_lr
-            clipped = gradient * min(1.0, s.max_grad_norm / norm)
-            state.networks[name] = state.optimizer.step(name, state.networks[name], clipped, rate)
+            loss, gradients = total(state.networks), slopes(total, state.networks)
+            norm = math.sqrt(sum((g**2).sum() for g in gradients.values()))
+            for name, gradient in gradients.items():
+                rate = s.value_lr if name.startswith("value_") else s.policy_lr
+                clipped = gradient * min(1.0, s.max_grad_norm / norm)
+                state.networks[name] = state.optimizer.step(name, state.networks[name], clipped, rate)
 
+    advantages, kept, psi, threshold = found.advantages, found.kept, found.psi, found.threshold
     mean, log_std, value = forward(state.networks, rows["obs"], s)
     moved = sum(((state.networks[name] - before[name]) ** 2).sum() for name in before)
     returns, new_eta = rows["returns"], positive(state.duals["eta"])
@@ -251,7 +318,7 @@ def update(state: State, batch: dict[str, Array], low: Array, high: Array) -> di
         "kl/std_sel": parts["std_sel"],
         "vmpo/alpha_mu": alpha_mu,
         "vmpo/alpha_sigma": alpha_sigma,
-        "vmpo/dual_loss": dual_loss,
+        "vmpo/dual_loss": found.dual_loss,
         "vmpo/epsilon_eta": s.epsilon_eta,
         "vmpo/temperature_raw": new_eta,
         "vmpo/adv_std_over_temperature": float(np.std(advantages)) / new_eta,

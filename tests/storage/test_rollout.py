@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,10 +22,10 @@ def add(rollout: Rollout, t: int) -> None:
     rollout.add(
         actions=torch.full((N, A), 10.0 + t),
         next_obs=torch.full((N, OBS), 20.0 + t),
-        rewards=torch.tensor([30.0 + t, 40.0 + t], dtype=torch.float64),
-        terminated=torch.tensor([t == 0, False]),
-        truncated=torch.tensor([False, t == 1]),
-        restarting=torch.tensor([t == 1, t == 2]),
+        rewards=np.array([30.0 + t, 40.0 + t]),
+        terminated=np.array([t == 0, False]),
+        truncated=np.array([False, t == 1]),
+        restarting=np.array([t == 1, t == 2]),
     )
 
 
@@ -84,10 +85,10 @@ def test_episode_starts_and_the_state_of_a_memory_are_carried_over() -> None:
     rollout = Rollout(2, 2, 1, 1, torch.device("cpu"), state_dim=3)
     rollout.begin(torch.zeros(2, 1))
     assert rollout.current_starts.tolist() == [1.0, 1.0] and not rollout.state.any()
-    nothing = torch.zeros(2)
+    nothing = np.zeros(2)
     for t, restarting in enumerate(([1.0, 0.0], [0.0, 1.0])):
         state = torch.full((2, 3), float(t + 1))
-        rollout.add(torch.zeros(2, 1), torch.zeros(2, 1), nothing, nothing, nothing, torch.tensor(restarting), state)
+        rollout.add(torch.zeros(2, 1), torch.zeros(2, 1), nothing, nothing, nothing, np.array(restarting), state)
     assert rollout.starts.tolist() == [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
     assert not rollout.first_state.any() and (rollout.state == 2).all()
     rollout.carry_over()
@@ -96,3 +97,11 @@ def test_episode_starts_and_the_state_of_a_memory_are_carried_over() -> None:
     assert (rollout.first_state == 2).all() and (rollout.state == 2).all()
     rollout.begin(torch.zeros(2, 1))
     assert rollout.current_starts.tolist() == [1.0, 1.0] and not rollout.first_state.any() and not rollout.state.any()
+
+
+def test_a_rollout_is_learned_from_where_it_is_or_where_it_is_moved_to() -> None:
+    rollout = filled(T)
+    assert rollout.on(CPU) is rollout
+    moved = rollout.on(torch.device("meta"))
+    assert moved is not rollout and all(part.device.type == "meta" for part in parts(moved))
+    assert all(part.device.type == "cpu" for part in parts(rollout))

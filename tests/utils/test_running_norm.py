@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -155,9 +158,37 @@ def test_the_arithmetic_of_other_devices_agrees(monkeypatch: pytest.MonkeyPatch)
         plain.update(batch)
     expected = plain(data(5, seed=1))
     # what a GPU's tensors go through
-    monkeypatch.setattr(RunningNorm, "_operands", lambda self, x: (self.mean, self.var, x.detach().double()))
+    monkeypatch.setattr(RunningNorm, "_float64", lambda self, x: x.detach().double())
+    monkeypatch.setattr(RunningNorm, "_statistics", lambda self: (self.mean, self.var, self.count))
     for batch in torch.split(data(), 50):
         other.update(batch)
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(other.state_dict()[name], value, rtol=1e-12, atol=0.0)
     torch.testing.assert_close(other(data(5, seed=1)), expected)
+
+
+def test_seeing_is_taking_in_and_then_normalising() -> None:
+    for passed in (0, 2):
+        norm, other = RunningNorm(3, passed=passed), RunningNorm(3, passed=passed)
+        for batch in torch.split(torch.cat([data(), torch.ones(500, passed)], dim=1).float(), [1, 9, 490]):
+            other.update(batch)
+            seen = norm.see(batch.numpy())
+            assert seen.dtype == np.float32
+            np.testing.assert_array_equal(seen, other(batch).numpy())
+        assert all(torch.equal(value, other.state_dict()[name]) for name, value in norm.state_dict().items())
+
+
+def test_a_copy_and_a_loaded_state_have_statistics_of_their_own() -> None:
+    norm = RunningNorm(3)
+    norm.update(data())
+    twin, loaded = copy.deepcopy(norm), RunningNorm(3)
+    loaded.update(data(3))
+    loaded.load_state_dict(norm.state_dict())
+    kept = norm.mean.clone()
+    for other in (twin, loaded):
+        other.update(data(50, seed=2))
+        assert not torch.equal(other.mean, kept) and torch.equal(norm.mean, kept)
+    assert torch.equal(twin.mean, loaded.mean)
+    again = pickle.loads(pickle.dumps(norm))
+    again.update(data(50, seed=2))
+    assert torch.equal(again.mean, twin.mean) and torch.equal(norm.mean, kept)

@@ -6,7 +6,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 
 from minerva.callbacks import Callback
 from minerva.compat.stable_baselines.callbacks import BaseCallback
@@ -14,11 +13,9 @@ from minerva.compat.stable_baselines.reporting import EpisodeInfo, Reporter
 from minerva.compat.stable_baselines.rows import observations_of
 from minerva.compat.stable_baselines.vec_env import VecEnv
 from minerva.environments import BatchedEnvironment, EnvFactory, Step
-from minerva.trainers.on_policy import make_collector
-from minerva.trainers.ppo.agent import Agent, make_actor
+from minerva.trainers.ppo.agent import Agent, MakeEncoder
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.trainer import PPOTrainer
-from minerva.trainers.ppo.update import make_optimizer
 
 
 class PPO2Trainer(PPOTrainer):
@@ -34,23 +31,16 @@ class PPO2Trainer(PPOTrainer):
 
     def __init__(self, venv: VecEnv, agent: Agent, config: PPOConfig, seed: int, device: str) -> None:
         self._venv = venv
+        self._given = agent
         self.reporter: Reporter | None = None
         self.steps_before = 0  # those of earlier calls of `learn`, where they count
         super().__init__(_no_environment, seed, device, config)
-        self.agent = agent
-        self.optimizer = make_optimizer(agent, config)
-        bytes_stay = self.env.observation_dtype == np.uint8 and config.encoder == "cnn"  # which scales them itself
-        self.collector = make_collector(
-            self.env,
-            config.rollout_steps,
-            self.action_dim,
-            self.device,
-            make_actor(agent, self.action_noise),
-            agent.obs_normalizer,
-            None,
-            agent.state_dim,
-            torch.uint8 if bytes_stay else torch.float32,
-        )
+
+    def _make_agent(self, make_encoder: MakeEncoder | None) -> Agent:
+        return self._given
+
+    def _takes_bytes(self) -> bool:
+        return self.config.encoder == "cnn"  # which scales them itself
 
     @property
     def num_timesteps(self) -> int:

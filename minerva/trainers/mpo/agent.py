@@ -22,7 +22,7 @@ from minerva.objectives import mpo
 from minerva.objectives.gaussian import gaussian_log_prob
 from minerva.objectives.kl import kl_of_means, kl_of_stds
 from minerva.objectives.retrace import retrace_target
-from minerva.trainers.flat import FlatModule, FlatOptimizer
+from minerva.trainers.flat import FlatModule, FlatOptimizer, Twin
 from minerva.trainers.health import warn_of_skipped
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.utils.running_norm import RunningNorm
@@ -593,19 +593,15 @@ class Actor:
     def __init__(self, agent: MPOAgent, generator: torch.Generator) -> None:
         self._agent = agent
         self._generator = generator
-        policy = agent.policy
-        self._mirror: FlatModule | None = None
-        if agent.device.type != "cpu":
-            policy = copy.deepcopy(policy).cpu()
-            self._mirror = FlatModule(policy)
+        self._twin = Twin(agent.policy)
+        policy = self._twin.module
         self._encoder = NumpyMLP(policy.encoder)
         self._mean = NumpyMLP(nn.Sequential(policy.policy_mean))
         self._log_std = NumpyMLP(nn.Sequential(policy.policy_logstd))
 
     def refresh(self) -> None:
         """Take over what the policy has learned."""
-        if self._mirror is not None:
-            self._mirror.vector.copy_(self._agent.learned.policy)
+        self._twin.refresh()
 
     def __call__(self, obs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Give raw actions ``[N, A]`` and their log-probabilities ``[N]`` for raw observations ``[N, O]``."""

@@ -10,12 +10,14 @@ from gymnasium import Space
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from minerva.networks.encoders import encoder_for, looks_at_images
+from minerva.networks.cnn import NatureCNN
+from minerva.networks.encoders import DictEncoder, encoder_for, looks_at_images
 from minerva.networks.heads import ActionHead, GaussianHead, Parameters, head_for
 from minerva.networks.lstm import LSTMCore, NumpyLSTM
 from minerva.networks.mlp import Hidden, tanh_mlp
 from minerva.networks.numpy_mlp import NumpyMLP
 from minerva.networks.trunk import Column, Trunk
+from minerva.trainers.accelerate import Captured
 from minerva.trainers.collector import Act
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.utils.running_norm import RunningNorm
@@ -147,8 +149,10 @@ class Agent(nn.Module):
         return (self.head.mode(parameters) if deterministic else self._sample(parameters, generator)), state
 
     def _prepared(self, x: Tensor) -> Tensor:
-        normalised: Tensor = self.obs_normalizer(x if self.takes_bytes or x.dtype != torch.uint8 else x.float())
-        return normalised
+        x = x if self.takes_bytes or x.dtype != torch.uint8 else x.float()
+        if isinstance(self.obs_normalizer, RunningNorm):
+            x = self.obs_normalizer(x.to(self.obs_normalizer.mean.device))
+        return x.to(self.device)
 
     # On normalised observations
 
@@ -163,7 +167,7 @@ class Agent(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Sample actions with a memory that is emptied where an episode begins; as the collector asks for it."""
         if self.state_dim:
-            state = state * (1 - starts).unsqueeze(-1)
+            state = state * (1 - starts).unsqueeze(-1).to(state.device)
         parameters, state = self._policy(obs, state)
         return self._sample(parameters, generator), state
 
@@ -221,9 +225,7 @@ class Agent(nn.Module):
 
     def _sample(self, parameters: Parameters, generator: torch.Generator | None) -> Tensor:
         given = parameters[0]
-        draw = torch.randn if self.head.noise == "normal" else torch.rand
-        noise = draw(*given.shape[:-1], self.head.action_dim, generator=generator, device=given.device)
-        return self.head.sample(parameters, noise)
+        return self.head.sample(parameters, draw_noise(self.head, len(given), generator, given.device))
 
 
 def make_agent(
@@ -309,27 +311,64 @@ def _encoder(
 # Acting while experience is collected
 
 
+def draw_noise(
+    head: ActionHead, count: int, generator: torch.Generator | None, device: torch.device | None = None
+) -> Tensor:
+    """Draw what `count` actions are sampled with, ``[count, A]``."""
+    draw = torch.randn if head.noise == "normal" else torch.rand
+    return draw(count, head.action_dim, generator=generator, device=device)
+
+
 def make_actor(agent: Agent, generator: torch.Generator) -> Act:
     """Make the function that acts while experience is collected: `Agent.step`, small networks on a CPU on NumPy.
 
     Args:
         agent: Its memory is shared, so the function acts with whatever an update or `load_state_dict` wrote there.
-        generator: Draws the noise.
+        generator: Draws the noise, where the agent is.
     """
-    policy = _numpy_policy(agent)
+    if agent.device.type == "cuda" and can_be_captured(agent):
+        return _captured_actor(agent, generator)
+    policy = _numpy_policy(agent) if agent.device.type == "cpu" else None
     if policy is None:
         return lambda obs, state, starts: agent.step(obs, state, starts, generator)
     head = agent.head
     log_std = agent.actor_logstd.detach().numpy() if isinstance(head, GaussianHead) else None
-    draw = torch.randn if head.noise == "normal" else torch.rand
 
     def act(obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
         given, state = policy(obs, state, starts)
-        noise = draw(len(obs), head.action_dim, generator=generator).numpy()
+        noise = draw_noise(head, len(obs), generator).numpy()
         parameters = (given,) if log_std is None else (given, log_std)
         return torch.from_numpy(head.sample_numpy(parameters, noise)), state
 
     return act
+
+
+def _captured_actor(agent: Agent, generator: torch.Generator) -> Act:
+    """Make it as a graph, the noise drawn outside."""
+
+    @torch.no_grad()
+    def choose(obs: Tensor, noise: Tensor) -> Tensor:
+        return agent.head.sample(agent._policy(obs)[0], noise)
+
+    captured = Captured(choose, ())
+    device = agent.device
+    return lambda obs, state, starts: (captured(obs, draw_noise(agent.head, len(obs), generator, device)), state)
+
+
+def can_be_captured(agent: Agent) -> bool:
+    """Whether what the agent does is the same operations every time, as a graph on a GPU needs it.
+
+    A memory's sequences are cut where episodes begin, and of a user's own encoder nothing is known.
+    """
+    encoders = [] if agent.trunk is None else [column.encoder for column in agent.trunk.columns]
+    return not agent.state_dim and all(isinstance(encoder, (Hidden, NatureCNN, DictEncoder)) for encoder in encoders)
+
+
+def acts_on_numpy(agent: Agent) -> bool:
+    """Whether the agent's policy can act on NumPy."""
+    columns = [] if agent.trunk is None else agent.trunk.columns
+    hidden = all(isinstance(column.encoder, Hidden) and NumpyMLP.runs(column.encoder) for column in columns)
+    return not agent.mask_dim and hidden and NumpyMLP.runs(agent.actor_mean)
 
 
 NumpyPolicy = Callable[[Tensor, Tensor, Tensor], tuple[NDArray[Any], Tensor]]
@@ -337,17 +376,12 @@ NumpyPolicy = Callable[[Tensor, Tensor, Tensor], tuple[NDArray[Any], Tensor]]
 
 def _numpy_policy(agent: Agent) -> NumpyPolicy | None:
     """Give what the policy's network says, and the state after, on NumPy; None where torch has to do it."""
-    trunk = agent.trunk
-    if agent.mask_dim or agent.device.type != "cpu":
+    if not acts_on_numpy(agent):
         return None
-    if not NumpyMLP.runs(agent.actor_mean):
-        return None
-    last = NumpyMLP(agent.actor_mean)
+    trunk, last = agent.trunk, NumpyMLP(agent.actor_mean)
     if trunk is None:
         return lambda obs, state, starts: (last(obs.numpy()), state)
-    columns = [column for column in (trunk.policy, trunk.value) if column is not None]
-    if not all(isinstance(column.encoder, Hidden) and NumpyMLP.runs(column.encoder) for column in columns):
-        return None
+    columns = trunk.columns
     encoders = [NumpyMLP(column.encoder) for column in columns if isinstance(column.encoder, Hidden)]
     if not trunk.recurrent:
         return lambda obs, state, starts: (last(encoders[0](obs.numpy())), state)

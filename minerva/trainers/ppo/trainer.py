@@ -14,16 +14,18 @@ from minerva.environments.ids import EnvFactory
 from minerva.networks.encoders import images_in
 from minerva.networks.heads import head_for
 from minerva.trainers.accelerate import compiler_available
+from minerva.trainers.flat import Twin
 from minerva.trainers.gradient_step import GradientStep
 from minerva.trainers.loop import on_policy_loop
 from minerva.trainers.on_policy import (
     evaluation_policy,
+    is_small,
     make_collector,
     no_whole_rollout,
     settle_compiled,
     whole_rollouts,
 )
-from minerva.trainers.ppo.agent import Agent, MakeEncoder, make_actor, make_agent
+from minerva.trainers.ppo.agent import Agent, MakeEncoder, acts_on_numpy, make_actor, make_agent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.update import Batch, UpdateResult, make_gradient_step, make_optimizer, update
 from minerva.trainers.run import Run
@@ -74,29 +76,38 @@ class PPOTrainer(Trainer):
             fields = {**fields, "encoder": "custom"}
         config = PPOConfig.from_fields(config, fields)
         super().__init__(env_id, seed, device, config)
-        env = self.env
         with initialisation_seed(seed), self.closing_on_error():
-            self.agent = make_agent(
-                config, env.raw_observation_space, env.action_space, env.observation_dim, env.mask_dim, make_encoder
-            ).to(self.device)
+            self.agent = self._make_agent(make_encoder).to(self.device)
+        self.agent.obs_normalizer.cpu()  # it takes in observations as they come from the environments
+        self._twin = Twin(self.agent, acts_on_numpy(self.agent) and is_small(self.agent))
+        acting = self._twin.module
         self.optimizer = make_optimizer(self.agent, config)
         self.compiled: bool | None = None  # decided when the run's length is known, and kept to its end
         self._gradient_step: GradientStep | None = None
         self.last_update: UpdateResult | None = None
         self._run: Run | None = None
-        self.action_noise = torch_generator(seed, "action_noise", self.device)
+        self.action_noise = torch_generator(seed, "action_noise", acting.device)
         self.minibatch_order = torch_generator(seed, "minibatch_order")
         self.collector = make_collector(
             self.env,
             config.rollout_steps,
             self.action_dim,
-            self.device,
-            make_actor(self.agent, self.action_noise),
+            acting.device,
+            make_actor(acting, self.action_noise),
             self.agent.obs_normalizer,
             config.gamma if config.normalize_reward else None,
             self.agent.state_dim,
-            torch.uint8 if env.observation_dtype == np.uint8 and self.agent.takes_bytes else torch.float32,
+            torch.uint8 if self.env.observation_dtype == np.uint8 and self._takes_bytes() else torch.float32,
         )
+
+    def _make_agent(self, make_encoder: MakeEncoder | None) -> Agent:
+        env = self.env
+        return make_agent(
+            self.config, env.raw_observation_space, env.action_space, env.observation_dim, env.mask_dim, make_encoder
+        )
+
+    def _takes_bytes(self) -> bool:
+        return self.agent.takes_bytes
 
     def _check_action_space(self) -> int:
         try:
@@ -126,6 +137,7 @@ class PPOTrainer(Trainer):
             self.compiled = self._choose_compiled(run.total_steps)
         self.compiled = settle_compiled(run, self.compiled)
         self._run = run
+        self._twin.refresh()
         on_policy_loop(self, run, whole_rollouts(run.total_steps, self.config.batch_size))
 
     def _choose_compiled(self, total_steps: int) -> bool:
@@ -157,6 +169,7 @@ class PPOTrainer(Trainer):
         result = update(
             self.agent, self._gradient_step, self.collector.rollout, config, self.minibatch_order, remaining
         )
+        self._twin.refresh()
         self.last_update = result
         if result.gradient_steps == 0:
             raise FloatingPointError(

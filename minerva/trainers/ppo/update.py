@@ -17,8 +17,8 @@ from minerva.objectives.returns import (
 )
 from minerva.objectives.weighted import weighted_mean
 from minerva.storage.rollout import Rollout
-from minerva.trainers.gradient_step import CompiledStep, GradientStep, PlainStep
-from minerva.trainers.ppo.agent import Agent
+from minerva.trainers.gradient_step import FlatStep, GradientStep, PlainStep
+from minerva.trainers.ppo.agent import Agent, can_be_captured
 from minerva.trainers.ppo.config import PPOConfig
 
 
@@ -147,15 +147,16 @@ class UpdateResult(NamedTuple):
 def make_gradient_step(
     agent: Agent, optimizer: torch.optim.Optimizer, config: PPOConfig, compiled: bool = False
 ) -> GradientStep:
-    """Make the step that an update takes for each minibatch."""
+    """Make the step that an update takes for each minibatch; on a GPU it is captured as a graph where it can be."""
     names = len(Batch._fields)
 
     def loss(module: Agent, minibatch: tuple[Tensor, ...]) -> MinibatchLosses:
         return minibatch_losses(module, Batch(*minibatch[:names]), config, Coefficients(*minibatch[names:]))
 
     max_grad_norm = float("inf") if config.max_grad_norm is None else config.max_grad_norm
-    if compiled and isinstance(optimizer, torch.optim.Adam):
-        return CompiledStep(agent, optimizer, loss, max_grad_norm)
+    captured = agent.device.type == "cuda" and can_be_captured(agent)
+    if (compiled or captured) and isinstance(optimizer, torch.optim.Adam):
+        return FlatStep(agent, optimizer, loss, max_grad_norm, compiled, captured)
     return PlainStep(agent, optimizer, loss, max_grad_norm)
 
 
@@ -199,6 +200,7 @@ def update(
         generator: Shuffles the minibatches (a CPU generator).
         remaining: The share of training that remains, which scheduled settings follow.
     """
+    rollout = rollout.on(agent.device)
     batch = whole = make_batch(agent, rollout, config)
     variance = explained_variance(batch.returns, batch.values, batch.weights)
     coefficients = coefficients_at(remaining, config, batch.values)

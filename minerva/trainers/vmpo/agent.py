@@ -31,7 +31,7 @@ from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.discrete_policy import DiscretePolicy
 from minerva.trainers.vmpo.gaussian_mlp_policy import LOG_STD_RANGE, SquashedGaussianPolicy
 from minerva.trainers.vmpo.kinds import ActionKind, ContinuousActions, DiscreteActions
-from minerva.trainers.vmpo.update import Experience, Multipliers, VMPOUpdate
+from minerva.trainers.vmpo.update import CapturedMStep, Experience, MStep, Multipliers, VMPOUpdate
 from minerva.utils.running_norm import RunningNorm
 
 Array = NDArray[np.float32]
@@ -90,15 +90,17 @@ class VMPOAgent(nn.Module):
         self.temperature = DualVariable(inverse_softplus(config.temperature_init))
         self.alphas = Multipliers(bound.multiplier for bound in self._kind.bounds)
         self.to(self.device)
+        self.obs_normalizer.cpu()  # it takes in observations as they come from the environments
         self.skipped = 0
         self._update = VMPOUpdate(self.policy, self.alphas, self.temperature, self._kind, config)
-        self._m_step = self._update.m_step
+        self._m_step: MStep = self._update.m_step
         self._learned = self._update.start()
 
-    def use_compiled(self) -> None:
-        """Compile the M-step from now on; a batch with another number of rows is compiled for anew."""
+    def use_accelerated(self, compile_it: bool, capture_it: bool) -> None:
+        """Compile the M-step from now on, capture it as a graph, or both; every batch must be as long as the first."""
         if self._m_step == self._update.m_step:
-            self._m_step = compiled(self._update.m_step)
+            step = compiled(self._update.m_step) if compile_it else self._update.m_step
+            self._m_step = CapturedMStep(step, self._learned.fitted) if capture_it else step
 
     @property
     def old_names(self) -> tuple[str, ...]:
@@ -172,7 +174,7 @@ class VMPOAgent(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Do so with a memory: from states ``[B, S]`` on, which are returned as they are after."""
         nowhere = torch.zeros(len(x), device=state.device)
-        return self.step(self.obs_normalizer(x), state, nowhere, generator, deterministic)
+        return self.step(self._prepared(x), state, nowhere, generator, deterministic)
 
     @torch.no_grad()
     def step(
@@ -185,7 +187,7 @@ class VMPOAgent(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Act in normalised observations ``[B, O]``, with a memory that is emptied where an episode begins."""
         if self.state_dim:
-            found, _, state = self.policy.look(obs[None], state, starts[None])
+            found, _, state = self.policy.look(obs[None], state, starts[None].to(state.device))
             parameters = tuple(part[0] for part in found)
         else:
             parameters = self.policy(obs)
@@ -193,9 +195,10 @@ class VMPOAgent(nn.Module):
 
     def _prepared(self, obs: Any) -> Tensor:
         parameter = self.policy.value_head.weight
-        x = torch.as_tensor(obs, dtype=parameter.dtype, device=parameter.device)
-        normalised: Tensor = self.obs_normalizer(x)
-        return normalised
+        x = torch.as_tensor(obs, dtype=parameter.dtype)
+        if isinstance(self.obs_normalizer, RunningNorm):
+            x = self.obs_normalizer(x.to(self.obs_normalizer.mean.device))
+        return x.to(parameter.device)
 
     # Learning
 
@@ -224,13 +227,23 @@ class VMPOAgent(nn.Module):
             batch = {**batch, "obs": torch.where(obs.to(normalised.device).isfinite(), normalised, torch.nan)}
         return self.learn(batch)
 
-    def learn(self, batch: Mapping[str, Any], learning_rate_share: float = 1.0) -> dict[str, float] | None:
+    def learn(
+        self,
+        batch: Mapping[str, Any],
+        learning_rate_share: float = 1.0,
+        generator: torch.Generator | None = None,
+        rollout: Rollout | None = None,
+    ) -> dict[str, float] | None:
         """Do what `update` does, with observations that are normalised already, as a rollout stores them.
 
         Args:
             batch: As for `update`.
             learning_rate_share: What is left of the learning rates of policy and critic, where they fall.
+            generator: Shuffles the minibatches, where there are several (a CPU generator).
+            rollout: What the batch was made of; with `recompute_advantages` alone.
         """
+        if self.config.recompute_advantages and rollout is None:
+            raise ValueError("recompute_advantages: needs the rollout that a batch was made of; got none.")
         rows = self._to_rows(batch)
         if not rows.finite():
             self._skip()
@@ -241,10 +254,15 @@ class VMPOAgent(nn.Module):
         with torch.no_grad():
             new, weighted, metrics = self._update.e_step(old, rows)
             numbers = [metrics["vmpo/dual_loss"]]
-            for _ in range(self.config.m_steps):
-                fitted, losses = self._m_step(new.fitted, weighted, share)
-                new = new._replace(fitted=fitted)
-                numbers += [losses.total, losses.alpha, losses.norms]
+            for m_step in range(self.config.m_steps):
+                if m_step > 0 and self.config.recompute_advantages:
+                    rows = self._estimated_anew(rows, rollout, new.fitted.policy)
+                    new, weighted, metrics = self._update.e_step(new, rows)
+                    numbers.append(metrics["vmpo/dual_loss"])
+                for part in weighted.parts(self.config.minibatches, generator):
+                    fitted, losses = self._m_step(new.fitted, part, share)
+                    new = new._replace(fitted=fitted)
+                    numbers += [losses.total, losses.alpha, losses.norms]
             if not all(part.isfinite().all() for part in (torch.stack(numbers), *new.tensors().values())):
                 self._skip()
                 return None
@@ -253,6 +271,16 @@ class VMPOAgent(nn.Module):
             for name, tensor in new.tensors().items():
                 old.tensors()[name].copy_(tensor)
             return dict(zip(metrics, torch.stack(list(metrics.values())).tolist(), strict=True))
+
+    def _estimated_anew(self, rows: Experience, rollout: Rollout | None, vector: Tensor) -> Experience:
+        """Put advantages and returns as the critic of `vector` sees them in the place of those before."""
+        assert rollout is not None
+        values = self._update.values(vector, rollout.obs)
+        void = rows.restarting_weights <= 0
+        advantages, returns = (
+            part.flatten().masked_fill(void, 0.0) for part in estimate_advantages(rollout, values, self.config)
+        )
+        return rows._replace(advantages=advantages, returns=returns)
 
     def _to_rows(self, batch: Mapping[str, Any]) -> Experience:
         wide, old = ("obs", "actions", *self._kind.old_names), self._kind.old_names
@@ -370,15 +398,21 @@ def _make_policy(
 # Acting while experience is collected
 
 
-def make_actor(agent: VMPOAgent, generator: torch.Generator) -> Act:
+def acts_on_numpy(policy: Policy) -> bool:
+    """Whether a policy can act on NumPy."""
+    return not policy.mask_dim
+
+
+def make_actor(agent: VMPOAgent, generator: torch.Generator, policy: Policy | None = None) -> Act:
     """Make the function that acts while experience is collected: `VMPOAgent.step`, on a CPU on NumPy.
 
     Args:
         agent: Its memory is shared, so the function acts with whatever an update or `load_state_dict` wrote there.
-        generator: Draws the noise.
+        generator: Draws the noise, where the acting policy is.
+        policy: What acts in the agent's place, its twin on the CPU.
     """
-    policy = agent.policy
-    if policy.value_head.weight.device.type != "cpu" or policy.mask_dim:
+    policy = policy or agent.policy
+    if policy.value_head.weight.device.type != "cpu" or not acts_on_numpy(policy):
         return lambda obs, state, starts: agent.step(obs, state, starts, generator)
     sample = _numpy_sampler(policy, generator)
     encoder = NumpyMLP(policy.policy_encoder)
@@ -444,6 +478,7 @@ def estimate_advantages(rollout: Rollout, values: Tensor, config: VMPOConfig) ->
 @torch.no_grad()
 def make_batch(agent: VMPOAgent, rollout: Rollout) -> dict[str, Tensor]:
     """Describe a full rollout with the policy and critic that collected it, in one pass, as `update` takes it."""
+    rollout = rollout.on(agent.device)
     parameters, values, _ = agent.policy.look(rollout.obs, rollout.first_state, rollout.starts)  # [T+1, N, ·]
     advantages, returns = estimate_advantages(rollout, values.squeeze(-1), agent.config)
     parts = {

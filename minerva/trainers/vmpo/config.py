@@ -61,7 +61,11 @@ class VMPOConfig(RunConfig):
     # Maximisation
 
     m_steps: int = 1
-    """Gradient steps an update, each on the whole rollout."""
+    """Times an update goes over the rollout."""
+    minibatches: int = 1
+    """Parts that the rollout is cut into each time, in a new order, with a gradient step for each."""
+    recompute_advantages: bool = False
+    """Estimate advantages anew, and weigh the samples anew, each time an update goes over the rollout."""
     policy_lr: float = 5e-4
     """Learning rate of the policy."""
     value_lr: float = 1e-3
@@ -92,7 +96,7 @@ class VMPOConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._layers("policy_layer_sizes", "value_layer_sizes")
-        self._at_least(1, "rollout_steps", "m_steps", "lstm_units")
+        self._at_least(1, "rollout_steps", "m_steps", "minibatches", "lstm_units")
         self._positive("epsilon_eta", "epsilon_mu", "epsilon_sigma", "temperature_init", "max_grad_norm")
         self._positive("policy_lr", "value_lr", "temperature_lr", "alpha_lr")
         self._in_unit_interval("gamma", "gae_lambda", "sgd_momentum")
@@ -110,6 +114,18 @@ class VMPOConfig(RunConfig):
             raise ValueError("compile: True is not for policies with a memory (lstm_units); use 'auto' or False.")
         if not 0 < self.topk_fraction <= 1:
             raise ValueError(f"topk_fraction: must lie in (0, 1], got {self.topk_fraction}; 0.5 keeps the better half.")
+        if self.lstm_units and self.minibatches > 1:
+            raise ValueError(
+                f"minibatches: must be 1 for a policy with a memory (lstm_units), got {self.minibatches}, whose "
+                "sequences stay whole."
+            )
+        if self.lstm_units and self.recompute_advantages:
+            raise ValueError("recompute_advantages: must be False for a policy with a memory (lstm_units), got True.")
+        if self.batch_size % self.minibatches:
+            raise ValueError(
+                f"minibatches: must divide rollout_steps * num_envs = {self.rollout_steps} * {self.num_envs} = "
+                f"{self.batch_size}, got {self.minibatches}."
+            )
         # Half of the steps cross into a new episode where every episode is one step long.
         fewest = max(1, self.batch_size // 2)
         if self.topk_fraction * fewest < 1 - 1e-9:
@@ -121,7 +137,7 @@ class VMPOConfig(RunConfig):
 
     def gradient_steps(self, total_steps: int) -> int:
         """Count the gradient steps of a run."""
-        return total_steps // self.batch_size * self.m_steps
+        return total_steps // self.batch_size * self.m_steps * self.minibatches
 
     @property
     def batch_size(self) -> int:

@@ -13,10 +13,12 @@ from minerva.environments.base import box_bounds
 from minerva.environments.ids import EnvFactory
 from minerva.networks.heads import head_for
 from minerva.trainers.accelerate import compiler_available
+from minerva.trainers.flat import Twin
 from minerva.trainers.health import Health, vmpo_rules
 from minerva.trainers.loop import on_policy_loop
 from minerva.trainers.on_policy import (
     evaluation_policy,
+    is_small,
     make_collector,
     no_whole_rollout,
     settle_compiled,
@@ -24,7 +26,7 @@ from minerva.trainers.on_policy import (
 )
 from minerva.trainers.run import Run
 from minerva.trainers.trainer import Trainer
-from minerva.trainers.vmpo.agent import VMPOAgent, make_actor, make_batch
+from minerva.trainers.vmpo.agent import VMPOAgent, acts_on_numpy, make_actor, make_batch
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.utils.seeding import initialisation_seed, torch_generator
 
@@ -78,13 +80,18 @@ class VMPOTrainer(Trainer):
         discrete = not isinstance(env.action_space, spaces.Box)
         self.health = Health(vmpo_rules(config.topk_fraction, config.batch_size, self.action_dim, discrete))
         self._warn: Callable[[str], None] | None = None  # tells the user something, while a run is open
-        self.action_noise = torch_generator(seed, "action_noise", self.device)
+        policy = self.agent.policy
+        self._twin = Twin(policy, acts_on_numpy(policy) and is_small(policy))
+        acting = self._twin.module
+        acting_device = acting.value_head.weight.device
+        self.action_noise = torch_generator(seed, "action_noise", acting_device)
+        self.minibatch_order = torch_generator(seed, "minibatch_order")
         self.collector = make_collector(
             self.env,
             config.rollout_steps,
             self.action_dim,
-            self.device,
-            make_actor(self.agent, self.action_noise),
+            acting_device,
+            make_actor(self.agent, self.action_noise, acting),
             self.agent.obs_normalizer,
             config.gamma if config.normalize_reward else None,
             self.agent.state_dim,
@@ -123,8 +130,8 @@ class VMPOTrainer(Trainer):
         if self.compiled is None:
             self.compiled = self._choose_compiled(run.total_steps)
         self.compiled = settle_compiled(run, self.compiled)
-        if self.compiled:
-            self.agent.use_compiled()
+        self.agent.use_accelerated(self.compiled, self.device.type == "cuda" and not self.config.lstm_units)
+        self._twin.refresh()
         self._warn = run.warn
         on_policy_loop(self, run, whole_rollouts(run.total_steps, self.config.batch_size))
 
@@ -138,7 +145,10 @@ class VMPOTrainer(Trainer):
         """Learn from the full rollout; where a number was not finite nothing changes, and the run goes on."""
         # LaTeX[Huang2022]: 1 - \frac{u - 1}{U}
         share = 1 - self.updates / total_updates if self.config.anneal_lr else 1.0
-        metrics = self.agent.learn(make_batch(self.agent, self.collector.rollout), share) or {}
+        rollout = self.collector.rollout.on(self.device)
+        batch = make_batch(self.agent, rollout)
+        metrics = self.agent.learn(batch, share, self.minibatch_order, rollout) or {}
+        self._twin.refresh()
         metrics["charts/learning_rate"] = self.config.policy_lr * share
         metrics["health/skipped"] = float(self.agent.skipped)
         for warning in self.health.check(metrics):
@@ -163,6 +173,7 @@ class VMPOTrainer(Trainer):
             "optimizer": self.agent.optimizer_state(),
             "health": self.health.state_dict(),
             "action_noise": self.action_noise.get_state(),
+            "minibatch_order": self.minibatch_order.get_state(),
             "collector": self.collector.state_dict(),
         }
 
@@ -171,6 +182,7 @@ class VMPOTrainer(Trainer):
         self.agent.load_state_dict(state["agent"])
         self.agent.load_optimizer_state(state["optimizer"])
         self.health.load_state_dict(state["health"])
+        self.minibatch_order.set_state(state["minibatch_order"])
         note = self.collector.load_state_dict(state["collector"])
         if state["device"] == self.device.type:
             self.compiled = state["compiled"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from minerva.objectives import mpo, vmpo
 from minerva.objectives.ppo import value_loss
 from minerva.objectives.returns import explained_variance
 from minerva.objectives.weighted import weighted_mean, weighted_variance
+from minerva.trainers.accelerate import Captured
 from minerva.trainers.flat import FlatModule, FlatOptimizer
 from minerva.trainers.vmpo.actor_critic import ActorCritic
 from minerva.trainers.vmpo.config import VMPOConfig
@@ -87,6 +88,37 @@ class Weighted(NamedTuple):
     state: Tensor  # [N, S]
     starts: Tensor  # [T, N]
 
+    def parts(self, count: int, generator: torch.Generator | None) -> Iterator[Weighted]:
+        """Cut the rows up into minibatches, in an order that a CPU generator draws; one is all of them as they are.
+
+        Each stands for the whole: its weights ψ are scaled up so that they add up to 1 on average.
+        """
+        if count == 1:
+            yield self
+            return
+        order = torch.randperm(len(self.psi), generator=generator).to(self.psi.device)
+        # LaTeX: \psi^{(m)}_t = M \psi_t
+        psi = count * self.psi
+        rows = self._replace(psi=psi)
+        for chosen in order.chunk(count):
+            old = tuple(part[chosen] for part in self.old)
+            cut = {name: getattr(rows, name)[chosen] for name in _ROWS}
+            yield rows._replace(old=old, **cut)
+
+    def tensors(self) -> list[Tensor]:
+        """Give all of them in a row, for `from_tensors`."""
+        return [*(part for part in self if isinstance(part, Tensor)), *self.old]
+
+    @classmethod
+    def from_tensors(cls, tensors: Sequence[Tensor]) -> Weighted:
+        """Put them together again."""
+        names = [name for name in cls._fields if name != "old"]
+        plain = dict(zip(names, tensors[: len(names)], strict=True))
+        return cls(**plain, old=tuple(tensors[len(names) :]))
+
+
+_ROWS = ("obs", "samples", "log_volume", "returns", "counted", "kept", "psi")
+
 
 class Fitted(NamedTuple):
     """All that an M-step changes, as vectors."""
@@ -123,6 +155,10 @@ class MStepLosses(NamedTuple):
     kept_kls: Tensor  # [D]
     kls: Tensor  # [D]
     norms: Tensor  # of the gradients before clipping, added up
+
+
+MStep = Callable[[Fitted, Weighted, Tensor], tuple[Fitted, MStepLosses]]
+"""`VMPOUpdate.m_step`, as it is or accelerated."""
 
 
 class VMPOUpdate:
@@ -163,6 +199,12 @@ class VMPOUpdate:
         none = torch.zeros(1, dtype=torch.float64, device=vectors[0].device)
         fitted = Fitted(vectors[0], policy_moments, vectors[1], alphas_moments, none)
         return Learned(fitted, vectors[2], temperature_moments, none.clone())
+
+    def values(self, vector: Tensor, obs: Tensor) -> Tensor:
+        """Value observations of any batch shape with the critic of `vector`; without a memory."""
+        nothing = obs.new_zeros(0)
+        values: Tensor = self._policy(vector, obs.flatten(0, -2), nothing, nothing)[1]
+        return values.view(obs.shape[:-1])
 
     # E-step
 
@@ -233,7 +275,10 @@ class VMPOUpdate:
         )
         policy = self._policy_optimizer(old.policy, old.policy_moments, gradient, old.steps, share)
         new = Fitted(policy.vector, policy.moments, alphas, alphas_moments, old.steps + 1)
-        return new, losses._replace(norms=losses.norms + policy.norm)
+        (total, nll, noise, penalties, value, alpha, kept_kls, kls, norms) = losses
+        return new, MStepLosses(
+            total, nll, noise, penalties, value, alpha, kept_kls, kls, norms + policy.norm
+        )  # torch 2.11's compiler does not know `_replace`
 
     def _loss(self, vector: Tensor, old: Fitted, batch: Weighted) -> tuple[Tensor, tuple[MStepLosses, Tensor, Tensor]]:
         """Give the loss of policy and critic; beside it its parts, and the multipliers that it was made with."""
@@ -316,6 +361,35 @@ class VMPOUpdate:
             "value/pred_std": weighted_variance(value, batch.counted).sqrt(),
             "health/dual_saturation": (duals <= MINIMUM).to(duals.dtype).mean(),
         }
+
+
+class CapturedMStep:
+    """An M-step on a GPU as a graph. What it fits is its own memory: the next M-step writes over it.
+
+    Args:
+        m_step: What is captured.
+        like: Of the shapes of what is fitted.
+    """
+
+    def __init__(self, m_step: MStep, like: Fitted) -> None:
+        self._fitted = held = Fitted(*(tensor.clone() for tensor in like))
+
+        def in_place(*tensors: Tensor) -> MStepLosses:
+            *rows, share = tensors
+            new, losses = m_step(held, Weighted.from_tensors(rows), share)
+            for old, value in zip(held, new, strict=True):
+                old.copy_(value)
+            return losses
+
+        self._graph = Captured(in_place, held)
+
+    def __call__(self, old: Fitted, batch: Weighted, share: Tensor) -> tuple[Fitted, MStepLosses]:
+        """Take one step on from what was fitted."""
+        if old is not self._fitted:
+            for held, value in zip(self._fitted, old, strict=True):
+                held.copy_(value)
+        losses = self._graph(*batch.tensors(), share)
+        return self._fitted, MStepLosses(*(part.clone() for part in losses))
 
 
 def grad_and_value_on_tape(function: Callable[..., Any], has_aux: Literal[True]) -> Callable[..., Any]:

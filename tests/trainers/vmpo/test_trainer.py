@@ -45,9 +45,9 @@ def test_learning_rates_fall_linearly_where_that_is_wanted(tmp_path: Path, monke
     shares = []
     learn = trainer.agent.learn
 
-    def watch(batch: Any, share: float) -> Any:
+    def watch(batch: Any, share: float, *rest: Any) -> Any:
         shares.append(share)
-        return learn(batch, share)
+        return learn(batch, share, *rest)
 
     monkeypatch.setattr(trainer.agent, "learn", watch)
     trainer.train(ROLLOUT * 4, tmp_path / "run")
@@ -139,11 +139,11 @@ def test_long_runs_are_compiled(
     monkeypatch.setattr(trainer_module, "COMPILED_FROM", 20)
     monkeypatch.setattr(trainer_module, "compiler_available", lambda: True)
     trainer = small_trainer(compile="auto", eval_episodes=0)
-    asked = []
-    monkeypatch.setattr(trainer.agent, "use_compiled", lambda: asked.append(True))
+    asked: list[tuple[bool, bool]] = []
+    monkeypatch.setattr(trainer.agent, "use_accelerated", lambda *what: asked.append(what))
     trainer.train(total_steps, tmp_path / "run", lambda trainer: trainer.env_steps < 5)
     trainer.close()
-    assert (bool(asked), state_of(tmp_path / "run")["compiled"]) == (compiled, compiled)
+    assert asked == [(compiled, False)] and state_of(tmp_path / "run")["compiled"] == compiled
 
 
 def test_without_a_compiler_steps_run_as_they_are(
@@ -227,13 +227,13 @@ def test_what_is_learned_from_is_what_the_policy_saw_and_did(monkeypatch: pytest
             seen.append((obs.clone(), actions, trainer.agent.policy(obs)[0]))
         return actions, state
 
-    def watch_update(batch: dict[str, torch.Tensor], share: float) -> Any:
+    def watch_update(batch: dict[str, torch.Tensor], share: float, *rest: Any) -> Any:
         obs, actions, means = (torch.stack(parts).flatten(0, 1) for parts in zip(*seen, strict=True))
         assert torch.equal(batch["obs"], obs) and torch.equal(batch["actions"], actions)
         torch.testing.assert_close(batch["old_means"], means, rtol=0, atol=1e-5)
         seen.clear()
         statistics = normalizer.mean.clone()
-        metrics = update(batch, share)
+        metrics = update(batch, share, *rest)
         assert torch.equal(normalizer.mean, statistics)
         batches.append(metrics)
         return metrics

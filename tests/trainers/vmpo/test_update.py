@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from minerva.networks.duals import MINIMUM
+from minerva.storage.rollout import Rollout
 from minerva.trainers.accelerate import compiler_available
-from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.agent import VMPOAgent, make_batch
 from tests.objectives import oracle_vmpo
 from tests.trainers.ppo.small_run import same
-from tests.trainers.vmpo.small_agent import HIGH, LOW, float64, learned, make_agent, make_data
+from tests.trainers.vmpo.small_agent import ACT, HIGH, LOW, OBS, float64, learned, make_agent, make_data
 
 # The update, against the oracle
 
@@ -55,17 +56,7 @@ def test_whole_updates_against_the_oracle(variant: dict[str, Any], optional: boo
     with float64():
         agent = make_agent(**fields)
         batches = [make_data(agent, rows=10, seed=seed, optional=optional) for seed in range(2)]
-        settings = {name: value for name, value in fields.items() if name != "temperature_init"}
-        state = oracle_vmpo.State(
-            {name: value.detach().numpy().copy() for name, value in agent.policy.named_parameters()},
-            {
-                name: parameter.detach().numpy().copy()
-                for name, parameter in (
-                    ("eta", agent.log_temperature), ("mu", agent.log_alpha_mu), ("sigma", agent.log_alpha_sigma),
-                )
-            },
-            settings=oracle_vmpo.Settings(**settings),
-        )  # fmt: skip
+        state = oracle_state(agent, {name: value for name, value in fields.items() if name != "temperature_init"})
         assert state.networks.keys() == dict(agent.policy.named_parameters()).keys()
         for batch in batches:  # the second one finds moments that are there
             metrics = agent.update(batch)
@@ -76,10 +67,86 @@ def test_whole_updates_against_the_oracle(variant: dict[str, Any], optional: boo
             assert metrics is not None
             for name, value in expected.items():
                 assert metrics[name] == pytest.approx(value, rel=1e-5, abs=1e-7), name
-        for name, parameter in agent.policy.named_parameters():
-            np.testing.assert_allclose(parameter.detach().numpy(), state.networks[name], rtol=1e-5, atol=1e-6)
-        found = torch.stack([agent.log_temperature, agent.log_alpha_mu, agent.log_alpha_sigma])
-        np.testing.assert_allclose(found.detach().numpy(), list(state.duals.values()), rtol=1e-7)
+        assert_same_as_oracle(agent, state)
+
+
+def oracle_state(agent: VMPOAgent, fields: dict[str, Any]) -> oracle_vmpo.State:
+    duals = {"eta": agent.log_temperature, "mu": agent.log_alpha_mu, "sigma": agent.log_alpha_sigma}
+    return oracle_vmpo.State(
+        {name: value.detach().numpy().copy() for name, value in agent.policy.named_parameters()},
+        {name: parameter.detach().numpy().copy() for name, parameter in duals.items()},
+        settings=oracle_vmpo.Settings(**fields),
+    )
+
+
+def assert_same_as_oracle(agent: VMPOAgent, state: oracle_vmpo.State) -> None:
+    for name, parameter in agent.policy.named_parameters():
+        np.testing.assert_allclose(parameter.detach().numpy(), state.networks[name], rtol=1e-5, atol=1e-6)
+    found = torch.stack([agent.log_temperature, agent.log_alpha_mu, agent.log_alpha_sigma])
+    np.testing.assert_allclose(found.detach().numpy(), list(state.duals.values()), rtol=1e-7)
+
+
+@pytest.mark.formula("minerva.trainers.vmpo.update", r"\psi^{(m)}_t = M \psi_t")
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_minibatches_and_advantages_estimated_anew_against_the_oracle(minibatches: int, recompute: bool) -> None:
+    fields: dict[str, Any] = {
+        "m_steps": 3, "minibatches": minibatches, "recompute_advantages": recompute, "policy_lr": 0.02,
+        "value_lr": 0.05, "temperature_lr": 0.05, "alpha_lr": 0.04, "control_variate": True, "topk_fraction": 0.7,
+    }  # fmt: skip
+    with float64():
+        agent = make_agent(**fields, rollout_steps=6, num_envs=2, advantage_estimator="gae", gamma=0.9, gae_lambda=0.8)
+        state = oracle_state(agent, fields)
+        rollout = make_rollout(agent, 6)
+        batch = make_batch(agent, rollout)
+        generator = torch.Generator().manual_seed(5)
+        twin = torch.Generator().manual_seed(5)
+        for _ in range(2):
+            metrics = agent.learn(batch, 1.0, generator, rollout)
+            orders = [torch.randperm(12, generator=twin).tolist() for _ in range(3)] if minibatches > 1 else None
+            arrays = {name: value.numpy() for name, value in batch.items()} | {"importance_weights": np.ones((12, 1))}
+            obs, rewards, terminated, truncated = (
+                getattr(rollout, name).numpy() for name in ("obs", "rewards", "terminated", "truncated")
+            )
+            episodes = oracle_vmpo.Episodes(obs, rewards, terminated, truncated, 0.9, 0.8)
+            expected = oracle_vmpo.update(
+                state, arrays, LOW.astype(np.float64), HIGH.astype(np.float64), orders, episodes
+            )
+            assert metrics is not None
+            for name, value in expected.items():
+                assert metrics[name] == pytest.approx(value, rel=1e-5, abs=1e-7), name
+        assert_same_as_oracle(agent, state)
+
+
+def make_rollout(agent: VMPOAgent, steps: int) -> Rollout:
+    """Two environments, over ends of both kinds; the policy that acted is the agent's."""
+    rollout = Rollout(steps, 2, OBS, ACT, torch.device("cpu"))
+    torch.manual_seed(8)
+    rollout.obs = torch.randn(steps + 1, 2, OBS)
+    rollout.actions = agent.choose(rollout.obs[:-1].flatten(0, 1), deterministic=False).view(steps, 2, ACT)
+    rollout.rewards, rollout.position = torch.randn(steps, 2), steps
+    rollout.terminated[1, 0] = rollout.truncated[3, 1] = 1
+    rollout.restarting[2, 0] = rollout.restarting[4, 1] = 1
+    for name in ("terminated", "truncated", "restarting"):
+        setattr(rollout, name, getattr(rollout, name).to(rollout.obs.dtype))
+    return rollout
+
+
+def test_advantages_are_not_estimated_anew_without_a_rollout() -> None:
+    agent = make_agent(recompute_advantages=True)
+    with pytest.raises(ValueError, match="recompute_advantages: needs the rollout that a batch was made of; got none"):
+        agent.update(make_data(agent))
+
+
+@pytest.mark.parametrize("fields", [{"minibatches": 4}, {"recompute_advantages": True}])
+def test_what_a_memory_cannot_have(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"{next(iter(fields))}: must be (1|False) for a policy with a memory"):
+        make_agent(lstm_units=4, **fields)
+
+
+def test_minibatches_divide_the_rollout() -> None:
+    with pytest.raises(ValueError, match=r"minibatches: must divide rollout_steps \* num_envs = 6 \* 2 = 12, got 5"):
+        make_agent(minibatches=5, rollout_steps=6, num_envs=2)
 
 
 def test_metrics_are_those_of_the_specification() -> None:
@@ -245,7 +312,7 @@ def test_a_bad_number_in_a_late_step_undoes_the_early_ones(name: str) -> None:
         fitted, losses = honest(*arguments)
         return fitted, losses._replace(**{name: losses.total * math.nan}) if calls == 4 else losses
 
-    agent._m_step = poisoned  # type: ignore[assignment]
+    agent._m_step = poisoned
     with pytest.warns(RuntimeWarning, match="skipped"):
         assert agent.update(batch) is None
     assert calls == 4 and same(learned(agent), before)
@@ -307,7 +374,7 @@ def test_a_saved_optimizer_state_is_not_changed_by_what_follows() -> None:
 def test_compiled_and_plain_updates_are_the_same_algorithm(shared: bool) -> None:
     fields: dict[str, Any] = {"m_steps": 3, "shared_encoder": shared, "policy_lr": 0.01, "alpha_lr": 0.01}
     plain, fast = make_agent(**fields), make_agent(**fields)
-    fast.use_compiled()
+    fast.use_accelerated(compile_it=True, capture_it=False)
     for seed in range(3):
         batch = make_data(plain, seed=seed)
         one, other = plain.update(batch), fast.update(batch)
