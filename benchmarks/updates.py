@@ -1,0 +1,168 @@
+"""What an update of MPO and V-MPO takes, and PPO end to end with many environments, on a CPU or a GPU.
+
+    python -m benchmarks.updates --device cuda --out benchmarks/results/speed/h200.json
+    python -m benchmarks.updates --device cpu --out benchmarks/results/speed/updates-cpu.json
+
+Every variant is warmed up, and then they take turns: what else the machine does falls on all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"policy_layer_sizes": (256, 256), "critic_layer_sizes": (256, 256)},
+    "large": {"policy_layer_sizes": (256, 256, 256), "critic_layer_sizes": (512, 512, 256)},
+}
+BATCH, SAMPLES = 256, 20
+
+
+def mpo_update(device: str, size: str, acceleration: Any, **fields: Any) -> Callable[[], Any]:
+    """Prepare an update of MPO for HalfCheetah-v5 on a random batch."""
+    import torch
+
+    from minerva import MPOTrainer
+    from minerva.trainers.mpo.agent import Batch
+
+    trainer = MPOTrainer(
+        "HalfCheetah-v5", 1, device, console=False, action_samples=SAMPLES, batch_size=BATCH, replay_size=1000,
+        **SIZES[size], **fields,
+    )  # fmt: skip
+    trainer.acceleration = acceleration
+    step = trainer._make_step()
+    torch.manual_seed(0)
+    obs_dim, act_dim = trainer.env.observation_dim, trainer.action_dim
+    shapes = ((obs_dim,), (act_dim,), (), (), (obs_dim,))
+    batch = Batch(*(torch.rand(BATCH, *shape, device=device) for shape in shapes))
+    return lambda: step(*batch, *trainer.agent.draw_noise(batch))
+
+
+def vmpo_update(device: str, compile_it: bool, capture_it: bool) -> Callable[[], Any]:
+    """Prepare an update of V-MPO on a rollout of 4096 samples, 16 M-steps, two (256, 256) networks."""
+    import torch
+
+    from minerva import VMPOTrainer
+
+    trainer = VMPOTrainer(
+        "HalfCheetah-v5", 1, device, console=False, num_envs=64, rollout_steps=64, m_steps=16,
+    )  # fmt: skip
+    trainer.agent.use_accelerated(compile_it, capture_it)
+    rollout = trainer.collector.rollout
+    torch.manual_seed(0)
+    rollout.obs.normal_()
+    rollout.actions.uniform_(-0.9, 0.9)
+    rollout.rewards.normal_()
+    return lambda: trainer.update(10)
+
+
+def milliseconds(variants: dict[str, Callable[[], Any]], device: str, repeats: int) -> dict[str, float]:
+    """Time variants in turns; the median of each."""
+    import torch
+
+    def run(call: Callable[[], Any]) -> float:
+        begin = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return 1e3 * (time.perf_counter() - begin)
+
+    for call in variants.values():
+        for _ in range(5):
+            run(call)
+    samples: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(repeats):
+        for name, call in variants.items():
+            samples[name].append(run(call))
+    return {name: round(median(values), 3) for name, values in samples.items()}
+
+
+def ppo_steps_per_second(device: str, num_envs: int, rollout_steps: int, minibatch: int, updates: int) -> list[float]:
+    """Train PPO on HalfCheetah-v5 end to end, three times over some updates, on EnvPool."""
+    from minerva import PPOTrainer
+
+    size = num_envs * rollout_steps
+    trainer = PPOTrainer(
+        "HalfCheetah-v5", 1, device, backend="envpool", num_envs=num_envs, rollout_steps=rollout_steps,
+        minibatch_size=minibatch, update_epochs=10, target_kl=None, eval_episodes=0, console=False,
+    )  # fmt: skip
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        trainer.train(3 * size, folder)
+        for k in range(3):
+            begin = time.perf_counter()
+            trainer.train((3 + updates * (k + 1)) * size)
+            found.append(updates * size / (time.perf_counter() - begin))
+    trainer.close()
+    return found
+
+
+def pool_steps_per_second(num_envs: int, steps: int) -> float:
+    """Step EnvPool alone, with actions that are there already."""
+    import numpy as np
+
+    from minerva.environments import make
+
+    env = make("HalfCheetah-v5", num_envs, seed=1, backend="envpool")
+    env.reset()
+    actions = np.zeros((num_envs, 6), dtype=np.float32)
+    for _ in range(20):
+        env.step(actions)
+    begin = time.perf_counter()
+    for _ in range(steps // num_envs):
+        env.step(actions)
+    return steps / (time.perf_counter() - begin)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--commit", default=None, help="of the code, where git is not at hand")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    from benchmarks.provenance import gpu, hardware
+    from minerva.checkpointing import git_commit, versions
+
+    device, repeats = arguments.device, arguments.repeats
+    on_gpu = device == "cuda"
+    ways: dict[str, Any] = {"eager": "none", "compiled": "compiled"}
+    if on_gpu:
+        ways = {"eager": "none", "captured": "captured", "compiled and captured": "compiled and captured"}
+    found: dict[str, Any] = {}
+    for size in SIZES:
+        found[f"MPO update, {size} networks, ms"] = milliseconds(
+            {name: mpo_update(device, size, way) for name, way in ways.items()}, device, repeats
+        )
+    forms = (
+        {"eager": (False, False), "captured": (False, True)}
+        if on_gpu
+        else {"eager": (False, False), "compiled": (True, False)}
+    )
+    found["V-MPO update, 4096 samples, 16 M-steps, ms"] = milliseconds(
+        {name: vmpo_update(device, *form) for name, form in forms.items()}, device, max(3, repeats // 5)
+    )
+    if on_gpu:
+        found["EnvPool alone, 256 environments, steps/s"] = round(pool_steps_per_second(256, 200_000))
+        rates = ppo_steps_per_second(device, 256, 32, 2048, updates=15)
+        found["PPO, 256 environments, rollout 32, minibatch 2048, 10 epochs, steps/s"] = [round(rate) for rate in rates]
+    description = {
+        "batch": BATCH, "action_samples": SAMPLES, "results": found, "commit": arguments.commit or git_commit(),
+        "versions": versions(), "hardware": hardware() + (f", {gpu()}" if on_gpu else ""),
+        "threads": os.environ.get("OMP_NUM_THREADS", "torch's default"),
+    }  # fmt: skip
+    print(json.dumps(description, indent=2))
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(description, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
