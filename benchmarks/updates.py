@@ -30,7 +30,7 @@ def mpo_update(device: str, size: str, acceleration: Any, **fields: Any) -> Call
     import torch
 
     from minerva import MPOTrainer
-    from minerva.trainers.mpo.agent import Batch
+    from minerva.trainers.mpo.update import Batch
 
     trainer = MPOTrainer(
         "HalfCheetah-v5", 1, device, console=False, action_samples=SAMPLES, batch_size=BATCH, replay_size=1000,

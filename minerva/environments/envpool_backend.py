@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from minerva.environments.base import EpisodeStatistics, Rows, Step, box_bounds, check_finite
 from minerva.environments.ids import ATARI_PREFIX, DM_CONTROL_PREFIX, EnvFactory, resolve
 from minerva.environments.spaces import flat_size, row_dtype
+from minerva.utils.cores import usable_cores
 
 MUJOCO = re.compile(
     r"(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|InvertedDoublePendulum|InvertedPendulum|Pusher|Reacher|Swimmer"
@@ -107,7 +107,7 @@ def make_pool_batch(
     model.close()
     if env.startswith(ATARI_PREFIX):
         kwargs.update(episodic_life=True, reward_clip=True)
-    threads = min(threads or _cores(), num_envs)
+    threads = min(threads or usable_cores(), num_envs)
 
     def make_pool(seed: int) -> Any:
         pool = envpool.make(name, env_type="gymnasium", num_envs=num_envs, num_threads=threads, seed=seed, **kwargs)
@@ -118,12 +118,6 @@ def make_pool_batch(
 
     description = f"EnvPool, {num_envs} environment{'s' * (num_envs > 1)}, {threads} thread{'s' * (threads > 1)}"
     return EnvPoolBatch(make_pool, num_envs, observation_space, action_space, seed, description, allow_non_finite)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class EnvPoolBatch:

@@ -23,6 +23,7 @@ from minerva.environments.base import EnvironmentFailureError, Rows
 from minerva.environments.ids import EnvFactory
 from minerva.environments.masks import MaskError, find_masks, mask_source, write_mask
 from minerva.environments.spaces import action_converter, category_counts, flat_size, flat_writer, row_dtype
+from minerva.utils.cores import usable_cores
 
 STEP = -1
 """Order: step this environment with its action. A number from 0 on means: reset it with that seed."""
@@ -186,7 +187,7 @@ class SubprocessGroup:
 
     def __init__(self, factories: Sequence[EnvFactory], num_workers: int | None = None) -> None:
         n = len(factories)
-        count = min(n, num_workers or os.cpu_count() or 1)
+        count = min(n, num_workers or usable_cores())
         edges = np.linspace(0, n, count + 1).astype(int).tolist()
         self._slices = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
         self.description = f"{count} worker process{'es' * (count > 1)}"

@@ -59,6 +59,9 @@ class MPOConfig(RunConfig):
 
     action_samples: int = 20
     """Actions sampled in each state."""
+    shared_critic_pass: bool = False
+    """Improve the policy in the states that the critic's targets look at, with the same actions, as Acme does: half of
+    the work, and another algorithm."""
     kl_epsilon: float = 0.1
     """Bound on the KL divergence of the improved policy from the target policy."""
     temperature_init: float = 1.0
@@ -138,6 +141,8 @@ class MPOConfig(RunConfig):
                 f"n_step: must be 1 together with use_retrace, which sums rewards itself; got {self.n_step}. "
                 "Set retrace_steps instead."
             )
+        if self.use_retrace and self.shared_critic_pass:
+            raise ValueError("shared_critic_pass: must be False together with use_retrace, got True; choose one.")
         name = "retrace_steps" if self.use_retrace else "n_step"
         if getattr(self, name) > held:
             raise ValueError(

@@ -21,17 +21,9 @@ from minerva.trainers.accelerate import accelerated, compiler_available
 from minerva.trainers.collector import ReplayCollector
 from minerva.trainers.health import MPO_RULES, Health, warn_of_skipped
 from minerva.trainers.loop import off_policy_loop
-from minerva.trainers.mpo.agent import (
-    Actor,
-    Batch,
-    Metrics,
-    MPOAgent,
-    Noise,
-    SequenceBatch,
-    apply_update,
-    named_metrics,
-)
+from minerva.trainers.mpo.agent import Actor, MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
+from minerva.trainers.mpo.update import Batch, Metrics, Noise, SequenceBatch, apply_update, named_metrics
 from minerva.trainers.run import Run, TrainingResult
 from minerva.trainers.trainer import Trainer
 from minerva.utils.running_norm import RunningNorm

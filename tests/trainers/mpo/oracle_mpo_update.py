@@ -52,7 +52,8 @@ class Oracle:
             "mstep_kl_epsilon": 0.1, "mstep_kl_epsilon_stddev": None, "temperature_init": 1.0, "temperature_lr": 3e-4,
             "lambda_init": 1.0, "lambda_lr": 3e-4, "epsilon_penalty": 0.001, "max_grad_norm": 1.0,
             "retrace_lambda": 0.95, "optimizer_type": "adam", "sgd_momentum": 0.9, "init_log_alpha_mean": 10.0,
-            "init_log_alpha_stddev": 1000.0, "m_steps": 1, "action_penalization": False, "target_tau": None, **settings,
+            "init_log_alpha_stddev": 1000.0, "m_steps": 1, "action_penalization": False, "target_tau": None,
+            "shared_critic_pass": False, **settings,
         }  # fmt: skip
         s = self.s
         self.low, self.high = low, high
@@ -160,12 +161,15 @@ class Oracle:
         if sequences:
             targets = self.retrace(batch, critic_noise)
         else:
-            next_values = self.sampled_values(batch["next_obs"], critic_noise)[1].mean(-1)
+            drawn = e_step_noise if s["shared_critic_pass"] else critic_noise
+            next_values = self.sampled_values(batch["next_obs"], drawn)[1].mean(-1)
             targets = batch["rewards"] + batch["discounts"] * next_values
         q_loss = ((self.q("q", obs, actions) - targets.detach()) ** 2).mean()
         self.clipped_step("q", self.q_optimizer, q_loss)
 
         # E-step
+        if s["shared_critic_pass"]:
+            obs = batch["next_obs"]
         old_mean, old_std = self.policy("policy_target", obs)
         samples, q_values = self.sampled_values(obs, e_step_noise)  # [B, S, A], [B, S]
         eta = softplus(self.duals["temperature"])

@@ -19,17 +19,10 @@ from minerva.networks.action_critic import Critic as NetworksCritic
 from minerva.networks.diagonal_gaussian import DiagonalGaussianPolicy as NetworksPolicy
 from minerva.trainers.accelerate import accelerated, compiler_available
 from minerva.trainers.health import warn_of_skipped
-from minerva.trainers.mpo import agent as agent_module
-from minerva.trainers.mpo.agent import (
-    Actor,
-    Batch,
-    MPOAgent,
-    Noise,
-    SequenceBatch,
-    apply_update,
-    noise_shapes,
-)
+from minerva.trainers.mpo import update as update_module
+from minerva.trainers.mpo.agent import Actor, Critic, DiagonalGaussianPolicy, MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
+from minerva.trainers.mpo.update import Batch, Noise, SequenceBatch, apply_update, noise_shapes
 from minerva.utils.running_norm import RunningNorm
 from tests.trainers.mpo.oracle_mpo_update import Oracle
 
@@ -163,7 +156,7 @@ def test_networks_at_the_start() -> None:
     torch.manual_seed(0)
     agent = MPOAgent(OBS, ACT, LOW, HIGH, "cpu", [8, 5], [7])
     assert agent.config.policy_layer_sizes == (8, 5) and agent.config.critic_layer_sizes == (7,)
-    assert agent_module.Critic is NetworksCritic and agent_module.DiagonalGaussianPolicy is NetworksPolicy
+    assert Critic is NetworksCritic and DiagonalGaussianPolicy is NetworksPolicy
     assert next(agent.policy.encoder.parameters()).shape == (8, OBS)
     assert next(agent.q.encoder.parameters()).shape == (7, OBS + ACT)
     for network in (agent.policy, agent.q):
@@ -222,6 +215,7 @@ CASES: dict[str, tuple[Callable[[int], Arrays], dict[str, Any]]] = {
     "sgd, not clipped": (transitions, {"optimizer_type": "sgd", "max_grad_norm": 1e3}),
     "bound of its own": (transitions, {"mstep_kl_epsilon_stddev": 0.3}),
     "lambda_init": (transitions, {"init_log_alpha_mean": None, "init_log_alpha_stddev": None, "lambda_init": 0.3}),
+    "shared pass": (transitions, {"shared_critic_pass": True, "m_steps": 2, "action_penalization": True}),
     "floor": (transitions, {"optimizer_type": "sgd", "temperature_lr": 1e3, "lambda_lr": 1e3, "max_grad_norm": 10.0}),
     "everything": (sequences, {
         **RETRACE, "action_penalization": True, "m_steps": 2, "target_networks_update_period": 2, "max_grad_norm": 0.05,
@@ -232,7 +226,7 @@ CASES: dict[str, tuple[Callable[[int], Arrays], dict[str, Any]]] = {
 
 @pytest.mark.formula("minerva.networks.duals", r"x \leftarrow \max(x, -18)")
 @pytest.mark.formula(
-    "minerva.trainers.mpo.agent.MPOUpdate.__call__",
+    "minerva.trainers.mpo.update.MPOUpdate.__call__",
     (
         r"D_{\mu,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu_b, "
         r"\sigma'_b) \right)_j"
@@ -243,7 +237,7 @@ CASES: dict[str, tuple[Callable[[int], Arrays], dict[str, Any]]] = {
     ),
 )
 @pytest.mark.formula(
-    "minerva.trainers.mpo.agent.MPOUpdate._policy_loss",
+    "minerva.trainers.mpo.update.MPOUpdate._policy_loss",
     (
         r"D_{\mu,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu_b, "
         r"\sigma'_b) \right)_j"
@@ -254,7 +248,7 @@ CASES: dict[str, tuple[Callable[[int], Arrays], dict[str, Any]]] = {
     ),
 )
 @pytest.mark.formula(
-    "minerva.trainers.mpo.agent",
+    "minerva.trainers.mpo.update",
     r"q_{b,i} \leftarrow q_{b,i} + q^c_{b,i}",
     r"\frac{1}{\epsilon} \mathbb{E}_b \left[ \mathrm{KL}(q_b \,\|\, u) \right]",
     r"\lVert \theta - \theta_{\mathrm{old}} \rVert_2",
@@ -262,6 +256,7 @@ CASES: dict[str, tuple[Callable[[int], Arrays], dict[str, Any]]] = {
     r"\phi' \leftarrow (1 - \tau)\, \phi' + \tau\, \phi",
     r"\theta' \leftarrow \theta, \quad \phi' \leftarrow \phi \qquad \text{where } u \bmod P = 0",
     r"V(s') = \frac{1}{S} \sum_{i=1}^{S} Q'(s', a'_i)",
+    r"V(s') = \frac{1}{S} \sum_{i=1}^{S} Q'(s', a_i)",
     r"\log \frac{\pi'(a_t|s_t)}{b(a_t|s_t)} = \log \pi'(a_t|s_t) - \log b(a_t|s_t)",
     r"V(s_{t+1}) = \frac{1}{R} \sum_{i=1}^{R} Q'(s_{t+1}, a'_i)",
     r"a_i = \mu' + \sigma' \xi_i, \quad \xi_i \sim \mathcal{N}(0, I)",
@@ -292,7 +287,7 @@ def test_three_updates_equal_the_oracles(case: str) -> None:
             expected = oracle.update(batch, *noise)
             finite, metrics = agent.step(tensors, noise)
             assert finite
-            found = agent_module.named_metrics(metrics, agent.config)
+            found = update_module.named_metrics(metrics, agent.config)
             assert {name: found[name] for name in METRICS} == pytest.approx(expected, rel=1e-6, abs=1e-9)
             assert_same_as_oracle(agent, oracle, atol=1e-8)
             if "clipped" in case:

@@ -20,7 +20,8 @@ SPECIFIED = {
     "epsilon_penalty": 0.001, "max_grad_norm": 1.0, "action_samples": 20, "use_retrace": False, "retrace_steps": 2,
     "retrace_mc_actions": 8, "retrace_lambda": 0.95, "optimizer_type": "adam", "sgd_momentum": 0.9,
     "init_log_alpha_mean": 10.0, "init_log_alpha_stddev": 1000.0, "m_steps": 1, "action_penalization": False,
-    "n_step": 1, "normalize_obs": False, "updates_per_step": 1.0, "num_envs": 1, "target_tau": None,
+    "n_step": 1, "normalize_obs": False, "shared_critic_pass": False, "updates_per_step": 1.0, "num_envs": 1,
+    "target_tau": None,
 }  # fmt: skip
 
 
@@ -133,3 +134,8 @@ def test_plain_form_goes_through_json_and_back() -> None:
     config = MPOConfig(policy_layer_sizes=[7, 3], target_tau=0.5, init_log_alpha_mean=None)  # type: ignore[arg-type]
     assert config.policy_layer_sizes == (7, 3)
     assert MPOConfig(**json.loads(json.dumps(config.to_plain()))) == config
+
+
+def test_one_pass_for_both_is_not_for_retrace() -> None:
+    with pytest.raises(ValueError, match="shared_critic_pass: must be False together with use_retrace, got True"):
+        MPOConfig(shared_critic_pass=True, use_retrace=True)

@@ -13,9 +13,9 @@ import minerva
 from benchmarks.kill_and_resume import Case, Kill, compare, run_disturbed
 from minerva import checkpointing
 from minerva.callbacks import Callback
-from minerva.trainers.mpo import agent as agent_module
 from minerva.trainers.mpo import trainer as trainer_module
 from minerva.trainers.mpo.trainer import MPOTrainer
+from minerva.trainers.mpo.update import Batch
 from minerva.trainers.trainer import memory_folder
 from tests.trainers.ppo.small_run import logged, metrics_of, same_run, state_of
 
@@ -445,7 +445,7 @@ def test_metrics_of_the_loop_are_those_of_update(monkeypatch: pytest.MonkeyPatch
     def watch(count: int) -> Any:
         batches = sample(count)
         for b in batches:
-            assert isinstance(b, agent_module.Batch)
+            assert isinstance(b, Batch)
             column = {"rewards": b.rewards[:, None], "discounts": b.discounts[:, None]}
             public.append(
                 twin.agent.update({"obs": b.obs, "actions_exec": b.actions, "next_obs": b.next_obs, **column})

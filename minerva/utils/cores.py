@@ -1,0 +1,33 @@
+"""How many cores a run may use."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Where Linux keeps a container's share of the processor: microseconds a period, and the period."""
+
+
+def usable_cores() -> int:
+    """Count the cores for threads and worker processes that nobody has set a number of.
+
+    Those that this process may run on, no more than its container's share of them, and no more than
+    ``OMP_NUM_THREADS``: who sets it runs several things beside each other.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(cores, _quota(), _asked_for())))
+
+
+def _quota() -> float:
+    try:
+        share, period = QUOTA.read_text().split()
+        return math.ceil(int(share) / int(period))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return math.inf
+
+
+def _asked_for() -> float:
+    number = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return int(number) if number.strip().isdigit() else math.inf

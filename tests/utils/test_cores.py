@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minerva.utils import cores
+from minerva.utils.cores import usable_cores
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(cores, "QUOTA", tmp_path / "cpu.max")
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not tie processes to cores")
+def test_the_cores_that_a_process_may_run_on() -> None:
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from minerva.utils.cores import *"
+    answer = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(usable_cores())"], check=True, capture_output=True, text=True
+    )
+    assert answer.stdout.strip() == "1"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("150000 100000", 2), ("400000 100000", 4), ("20000 100000", 1), ("max 100000", 64), ("", 64)],
+)
+def test_a_containers_share(text: str, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
+    assert usable_cores() == 64
+    (tmp_path / "cpu.max").write_text(text)
+    assert usable_cores() == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [("3", 3), ("1", 1), ("4,2", 4), ("0", 1), ("many", 64), ("", 64)])
+def test_what_was_asked_for(value: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    assert usable_cores() == expected
