@@ -1,4 +1,4 @@
-"""The command line: `minerva train`, `evaluate`, `plot`, `presets`, `envs`, `annotate`.
+"""The command line: `minerva train`, `bench`, `evaluate`, `plot`, `presets`, `envs`, `annotate`.
 
 Nothing heavy is imported before a command needs it: help and mistakes are answered at once.
 """
@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
+import math
 import os
 import shlex
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from minerva import __version__, api
-from minerva.cli.manual import MANUAL, TRAIN_MANUAL
+from minerva.cli.manual import BENCH_MANUAL, MANUAL, TRAIN_MANUAL
 from minerva.cli.options import (
     AnnotateOptions,
     EnvsOptions,
@@ -25,6 +28,7 @@ from minerva.cli.options import (
     PresetsOptions,
     ResumeOptions,
     UsageError,
+    bench_options,
     key_values,
     near_matches,
     parse,
@@ -36,6 +40,7 @@ from minerva.trainers.config import DEFAULT_TOTAL_STEPS
 
 if TYPE_CHECKING:
     from minerva.evaluation import Evaluation
+    from minerva.trainers.config import RunConfig
     from minerva.trainers.run import TrainingResult
     from minerva.trainers.trainer import Trainer
 
@@ -89,11 +94,17 @@ def _dispatch(arguments: list[str]) -> int:
             print(TRAIN_MANUAL.format(algorithms=algorithms), end="")
             return 0 if rest else 2
         return _train_or_resume(rest)
+    elif command == "bench":
+        if not rest or rest[0] in ("-h", "--help"):
+            print(BENCH_MANUAL.format(algorithms=algorithms), end="")
+            return 0 if rest else 2
+        _bench(rest)
     elif command in _COMMANDS:
         options, run = _COMMANDS[command]
         return run(parse(options, f"minerva {command}", rest)) or 0
     else:
-        raise UsageError(f"no command {command!r}.{near_matches(command, ['train', *_COMMANDS])} See `minerva --help`.")
+        near = near_matches(command, ["train", "bench", *_COMMANDS])
+        raise UsageError(f"no command {command!r}.{near} See `minerva --help`.")
     return 0
 
 
@@ -113,29 +124,43 @@ def _train_or_resume(arguments: list[str]) -> int:
 
 
 def _train(algo: str, arguments: list[str]) -> int:
-    settings = api.preset_settings(algo, value_of("--env", arguments) or "", value_of("--preset", arguments))
-    groups = setting_groups(api.config_class(algo))
-    options = parse(
-        train_options(groups, api.config_class(algo).from_fields(None, settings.fields), settings.total_steps),
-        f"minerva train {algo}",
-        arguments,
-        description=f"{inspect.getdoc(api.config_class(algo))}\n\nThe defaults shown are those of the environment's "
-        "preset, where --env names one that has a preset (`minerva presets` lists them).",
-    )
-    if not options.env:
-        raise UsageError("--env: name an environment, such as --env HalfCheetah-v5; `minerva envs` lists them.")
-    fields = {s.name: getattr(getattr(options, group), s.name) for group, members in groups.items() for s in members}
-    fields["env_kwargs"] = key_values(fields["env_kwargs"])
-    config = api.config_class(algo).from_fields(None, fields)
-    trainer = api.make_trainer(algo, options.env, options.seed, options.device, config)
-    if settings.note is not None:
-        trainer.notes.append(settings.note)
+    run = _read_run("train", algo, arguments)
+    options = run.options
+    trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config)
+    if run.note is not None:
+        trainer.notes.append(run.note)
     try:
         if options.init_from is not None:
             trainer.init_from(options.init_from)
         return _run(trainer, options.total_steps, options.out_dir or trainer.default_folder())
     finally:
         trainer.close()
+
+
+class _RunWanted(NamedTuple):
+    options: Any
+    config: RunConfig
+    note: str | None  # of the preset
+
+
+def _read_run(command: str, algo: str, arguments: list[str]) -> _RunWanted:
+    """Read the options of `train` or `bench`, on top of the preset."""
+    config_class = api.config_class(algo)
+    settings = api.preset_settings(algo, value_of("--env", arguments) or "", value_of("--preset", arguments))
+    groups = setting_groups(config_class)
+    options_of = train_options if command == "train" else bench_options
+    options = parse(
+        options_of(groups, config_class.from_fields(None, settings.fields), settings.total_steps),
+        f"minerva {command} {algo}",
+        arguments,
+        description=f"{inspect.getdoc(config_class)}\n\nThe defaults shown are those of the environment's "
+        "preset, where --env names one that has a preset (`minerva presets` lists them).",
+    )
+    if not options.env:
+        raise UsageError("--env: name an environment, such as --env HalfCheetah-v5; `minerva envs` lists them.")
+    fields = {s.name: getattr(getattr(options, group), s.name) for group, members in groups.items() for s in members}
+    fields["env_kwargs"] = key_values(fields["env_kwargs"])
+    return _RunWanted(options, config_class.from_fields(None, fields), settings.note)
 
 
 def _resume(algo: str | None, options: ResumeOptions) -> int:
@@ -193,6 +218,56 @@ def _returns(evaluation: Evaluation) -> str:
     metrics = evaluation.metrics()
     episodes = f"{len(evaluation.returns)} episode{'s' * (len(evaluation.returns) != 1)}"
     return f"return {metrics['eval/return_mean']:,.1f} ± {metrics['eval/return_std']:,.1f} ({episodes})"
+
+
+# bench
+
+
+def _bench(arguments: list[str]) -> None:
+    begin = time.perf_counter()
+    algo, *rest = arguments
+    if algo.startswith("-"):
+        raise UsageError(f"bench: name an algorithm ({', '.join(api.ALGORITHMS)}) first, got {algo}.")
+    run = _read_run("bench", algo, rest)
+    options = run.options
+    _check_bench(options)
+
+    from rich.console import Console
+
+    from minerva.bench import SECONDS, bench
+
+    api.trainer_class(algo)  # and what it imports, which is no part of making one
+
+    def make_trainer(config: RunConfig) -> Trainer:
+        trainer = api.make_trainer(algo, options.env, options.seed, options.device, config)
+        if run.note is not None:
+            trainer.notes.append(run.note)
+        if options.init_from is not None:
+            with trainer.closing_on_error():
+                trainer.init_from(options.init_from)
+        return trainer
+
+    console = Console()
+    with console.status("Measuring, after a warm-up to the first update (where it is compiled, a minute or so)"):
+        found = bench(
+            make_trainer, run.config, options.total_steps, options.seconds or SECONDS, options.steps, begin=begin
+        )
+    console.print(found.table())
+    for note in found.notes:
+        console.print(note, style="dim", highlight=False, markup=False)
+    if options.json is not None:
+        options.json.write_text(json.dumps(found.to_plain(), indent=2, default=str) + "\n")
+
+
+def _check_bench(options: Any) -> None:
+    if options.seconds is not None and not (options.seconds > 0 and math.isfinite(options.seconds)):
+        raise UsageError(f"--seconds: must be greater than 0, got {options.seconds:g}.")
+    if options.steps is not None and options.steps < 1:
+        raise UsageError(f"--steps: must be at least 1, got {options.steps}.")
+    if options.steps is not None and options.seconds is not None:
+        raise UsageError("--steps: stands in place of --seconds, got both; give one of them.")
+    if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
+        raise UsageError(f"--json: must be a file in a folder that exists, got {options.json}.")
 
 
 # The other commands

@@ -1,4 +1,4 @@
-"""What `minerva --help` and `minerva train --help` print; the other pages are made of the options."""
+"""What `minerva --help` prints, and `--help` of `train` and `bench`; the other pages are made of the options."""
 
 MANUAL = """\
 NAME
@@ -7,6 +7,7 @@ NAME
 SYNOPSIS
     minerva train ALGO --env ID [--FIELD VALUE ...]
     minerva train --resume RUN [--total-steps N]
+    minerva bench ALGO --env ID [--seconds S] [--json FILE] [--FIELD VALUE ...]
     minerva evaluate RUN [--episodes N] [--stochastic] [--best]
     minerva plot RUN... [--out FILE] [--metric NAME]
     minerva presets [ALGO]
@@ -16,6 +17,7 @@ SYNOPSIS
 
 COMMANDS
     train       Train a policy, or go on with a run that was stopped. ALGO is {algorithms}.
+    bench       Measure how fast training is on this machine, and what the time goes into.
     evaluate    Run episodes with a trained policy and summarise their returns.
     plot        Draw the learning curves of runs.
     presets     List the settings that are known to work, by environment.
@@ -43,6 +45,7 @@ EXIT STATUS
 EXAMPLES
     minerva train ppo --env HalfCheetah-v5
     minerva train mpo --env dm_control/cheetah/run --seed 1 --policy-lr 1e-4
+    minerva bench ppo --env HalfCheetah-v5 --num-envs 8
     minerva evaluate runs/ppo/HalfCheetah-v5/20250101-120000-seed42 --episodes 100
     minerva plot runs/ppo/HalfCheetah-v5/*
     minerva annotate mypackage --single-file maths.html
@@ -70,4 +73,32 @@ EXAMPLES
     minerva train ppo --env Hopper-v5 --help
     minerva train ppo --env Hopper-v5 --seed 7 --vectorization subprocess
     minerva train --resume runs/ppo/Hopper-v5/20250101-120000-seed7
+"""
+
+BENCH_MANUAL = """\
+NAME
+    minerva bench - measure how fast training is on this machine, and what the time goes into
+
+SYNOPSIS
+    minerva bench ALGO --env ID [--seconds S | --steps N] [--json FILE] [--preset NAME] [--total-steps N] [--seed N]
+                       [--device D] [--env-kwargs KEY=VALUE ...] [--init-from RUN] [--FIELD VALUE ...]
+
+DESCRIPTION
+    ALGO is {algorithms}. The settings are those that `minerva train` would use: the environment's preset, changed by
+    options. It trains for a while and shows steps a second, the shares of acting, simulating, updating and the rest
+    (storing, normalising, logging), what an update takes, what the first one took, the time before the first step, and
+    the most memory that was taken.
+
+    The first update, in which things are made and compiled, is the end of a warm-up. Then it measures as many whole
+    rollouts and updates as fit into --seconds (20 by default), and one in any case. --total-steps is the length that
+    the run would have: by it `train` decides whether updates are compiled.
+
+    Evaluations, checkpoints, the console's lines and Weights & Biases are left out. The updates of MPO begin with the
+    first batch, whatever update_after says. On a GPU the clocks wait for it wherever they are read, which costs a
+    little. Nothing is written but --json's file.
+
+EXAMPLES
+    minerva bench ppo --env HalfCheetah-v5
+    minerva bench ppo --env HalfCheetah-v5 --backend envpool --num-envs 64 --rollout-steps 32
+    minerva bench mpo --env dm_control/cheetah/run --device cuda --seconds 60 --json mpo.json
 """

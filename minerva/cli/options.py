@@ -1,6 +1,6 @@
 """What may be written on the command line: options as dataclasses, and reading them with tyro.
 
-The options of `train` are made of the algorithm's config, under the headings of its source.
+The options of `train` and `bench` are made of the algorithm's config, under the headings of its source.
 """
 
 from __future__ import annotations
@@ -159,22 +159,48 @@ def setting_groups(config: type[RunConfig]) -> dict[str, list[Setting]]:
 
 def train_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_steps: int) -> type[Any]:
     """Make the options of `train`: those of a run, then each group of settings under its heading."""
-    run: list[tuple[str, Any, Any, str, str]] = [
+    out_dir = ("out_dir", Path | None, None, "The run's folder; by default runs/ALGO/ENV/TIME-seedN.", "DIR")
+    steps = ("total_steps", int, total_steps, "Environment steps to train for, of all environments together.", "INT")
+    return _with_settings("TrainOptions", [*_run_options(steps), out_dir], groups, defaults)
+
+
+def bench_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_steps: int) -> type[Any]:
+    """Make the options of `bench`: those of a run and how long to measure, then the settings as for `train`."""
+    about_steps = "Steps of the run that this would be the beginning of: by them it is decided what is compiled."
+    own: list[RunOption] = [
+        ("seconds", float | None, None, "How long to measure, after a warm-up; None for 20.", "FLOAT"),
+        ("steps", int | None, None, "Environment steps to measure in place of seconds, or a few more.", "INT"),
+        ("json", Path | None, None, "Write the numbers with versions, hardware, commit and settings.", "FILE"),
+    ]
+    steps = ("total_steps", int, total_steps, about_steps, "INT")
+    return _with_settings("BenchOptions", [*_run_options(steps), *own], groups, defaults)
+
+
+RunOption = tuple[str, Any, Any, str, str]
+"""Name, type, default, help and metavar."""
+
+
+def _run_options(total_steps: RunOption) -> list[RunOption]:
+    return [
         ("env", str, "", "A Gymnasium id, or dm_control/DOMAIN/TASK; `minerva envs` lists them.", "ID"),
         ("preset", str | None, None, "Preset to use: another environment's id, or none for no preset.", "ID"),
-        ("total_steps", int, total_steps, "Environment steps to train for, of all environments together.", "INT"),
+        total_steps,
         ("seed", int, 42, "Every generator of the run is spawned from it; environment i gets seed + i.", "INT"),
         ("device", str, "auto", "Where the networks run: auto, cpu, cuda, cuda:1, …", "NAME"),
-        ("out_dir", Path | None, None, "The run's folder; by default runs/ALGO/ENV/TIME-seedN.", "DIR"),
         ("init_from", Path | None, None, "Start with the policy of another run (a folder or a checkpoint).", "RUN"),
     ]
-    fields: list[tuple[str, Any, Any]] = [_option(*option) for option in run]
+
+
+def _with_settings(
+    name: str, options: list[RunOption], groups: dict[str, list[Setting]], defaults: RunConfig
+) -> type[Any]:
+    fields: list[tuple[str, Any, Any]] = [_option(*option) for option in options]
     for heading, settings in groups.items():
         members = [_option(s.name, s.kind, getattr(defaults, s.name), s.help) for s in settings]
         group = dataclasses.make_dataclass(heading, members, frozen=True, kw_only=True)
         group.__doc__ = None
         fields.append((heading, Annotated[group, tyro.conf.OmitArgPrefixes], dataclasses.field(default_factory=group)))
-    return dataclasses.make_dataclass("TrainOptions", fields, frozen=True, kw_only=True)
+    return dataclasses.make_dataclass(name, fields, frozen=True, kw_only=True)
 
 
 def _option(name: str, kind: Any, default: Any, text: str, metavar: str | None = None) -> tuple[str, Any, Any]:

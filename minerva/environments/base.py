@@ -138,9 +138,10 @@ def check_finite(observations: Rows, rewards: NDArray[np.float64]) -> None:
     Raises:
         EnvironmentFailureError: There is a value that is not finite; the message says where.
     """
-    # A sum is not finite where one of its terms is not. Where it merely overflows, the search below finds nothing.
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = rewards.sum() if observations.dtype == np.uint8 else observations.sum() + rewards.sum()
+    # A sum of squares is not finite where one of its terms is not. Where it overflows, the search below finds nothing.
+    total = np.vdot(rewards, rewards)
+    if observations.dtype != np.uint8:  # every byte is a number
+        total += np.vdot(observations, observations)
     if math.isfinite(total):
         return
     for i, (observation, reward) in enumerate(zip(observations, rewards, strict=True)):

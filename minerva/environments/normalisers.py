@@ -42,12 +42,12 @@ class RewardNormalizer(nn.Module):
         The statistics are updated before they divide; a return starts from zero again after an episode has terminated
         or truncated.
         """
-        returns = self._buffers["discounted_return"].numpy()  # type: ignore[union-attr]
+        returns: NDArray[np.float64] = self._buffers["discounted_return"].numpy()  # type: ignore[union-attr]
         # LaTeX: G_t = r_t + \gamma G_{t-1}
         np.add(rewards, self.gamma * returns, out=returns)
         # A restarting step has just added 0 to the 0 that its episode's end left behind; it is no sample.
         real = returns[~restarting] if restarting.any() else returns
-        self.statistics.update(real[:, None])
+        self.statistics.take_in(real[:, None])
         # LaTeX: \sigma_G = \sqrt{\mathrm{Var}[G] + \epsilon}
         deviation = math.sqrt(self.statistics.variance + self.eps)
         if ended.any():

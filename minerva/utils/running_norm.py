@@ -43,9 +43,7 @@ class RunningNorm(nn.Module):
         Args:
             x: Vectors, ``[B, dim + passed]``; an empty batch changes nothing.
         """
-        rows = len(x)
-        if rows > 0:
-            self._take_in(self._float64(x), rows)
+        self.take_in(self._float64(x))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise vectors of any batch shape, in their own dtype; no gradient passes."""
@@ -55,7 +53,7 @@ class RunningNorm(nn.Module):
     def see(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Do what `update` and then `forward` do, for an array ``[B, dim + passed]`` on the CPU."""
         values = self._float64(x)
-        self._take_in(values, len(x))
+        self.take_in(values)
         result: NDArray[np.float32] = self._normalised(values).astype(np.float32)
         return result if self.passed == 0 else np.concatenate([result, x[:, -self.passed :]], axis=1)
 
@@ -66,7 +64,11 @@ class RunningNorm(nn.Module):
 
     # The formulas, for arrays and tensors alike
 
-    def _take_in(self, batch: Any, rows: int) -> None:
+    def take_in(self, batch: Any) -> None:
+        """Do what `update` does, for a batch that is float64 already, an array where the statistics are on the CPU."""
+        rows = len(batch)
+        if rows == 0:
+            return
         mean, var, counter = self._statistics()
         count = counter.item()
         # LaTeX: n = n_A + n_B

@@ -239,7 +239,7 @@ class VMPOAgent(nn.Module):
         Args:
             batch: As for `update`.
             learning_rate_share: What is left of the learning rates of policy and critic, where they fall.
-            generator: Shuffles the minibatches, where there are several (a CPU generator).
+            generator: Shuffles the minibatches, where there are several (a CPU generator; None for torch's own).
             rollout: What the batch was made of; with `recompute_advantages` alone.
         """
         if self.config.recompute_advantages and rollout is None:

@@ -373,13 +373,16 @@ class CapturedMStep:
 
     def __init__(self, m_step: MStep, like: Fitted) -> None:
         self._fitted = held = Fitted(*(tensor.clone() for tensor in like))
+        self._rows: list[Tensor] = []  # what the graph reads
+        self._copied: Weighted | None = None  # … and what they are copies of
+        self._shapes: list[torch.Size] = []
 
-        def in_place(*tensors: Tensor) -> MStepLosses:
-            *rows, share = tensors
-            new, losses = m_step(held, Weighted.from_tensors(rows), share)
+        def in_place(share: Tensor) -> Tensor:
+            new, losses = m_step(held, Weighted.from_tensors(self._rows), share)
             for old, value in zip(held, new, strict=True):
                 old.copy_(value)
-            return losses
+            self._shapes = [part.shape for part in losses]
+            return torch.cat([part.reshape(-1) for part in losses])
 
         self._graph = Captured(in_place, held)
 
@@ -388,8 +391,15 @@ class CapturedMStep:
         if old is not self._fitted:
             for held, value in zip(self._fitted, old, strict=True):
                 held.copy_(value)
-        losses = self._graph(*batch.tensors(), share)
-        return self._fitted, MStepLosses(*(part.clone() for part in losses))
+        if batch is not self._copied:  # a rollout goes through several M-steps
+            given = batch.tensors()
+            self._rows = self._rows or [torch.empty_like(tensor) for tensor in given]
+            for row, tensor in zip(self._rows, given, strict=True):
+                row.copy_(tensor)
+            self._copied = batch
+        flat = self._graph(share).clone()  # of the graph's memory, which the next step writes over
+        parts = flat.split([shape.numel() for shape in self._shapes])
+        return self._fitted, MStepLosses(*(x.view(shape) for x, shape in zip(parts, self._shapes, strict=True)))
 
 
 def grad_and_value_on_tape(function: Callable[..., Any], has_aux: Literal[True]) -> Callable[..., Any]:

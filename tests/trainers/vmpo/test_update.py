@@ -465,3 +465,37 @@ def test_multipliers_converge_to_where_their_bounds_are_tight() -> None:
         alpha_sigma = -fit_slope / (1 - sigma**2 / new_sigma**2)
         assert metrics["vmpo/alpha_mu"] == pytest.approx(alpha_mu, rel=0.01)
         assert metrics["vmpo/alpha_sigma"] == pytest.approx(alpha_sigma, rel=0.01)
+
+
+class OnCPU:
+    """What `Captured` does, without a GPU: the same memory for what comes out, call after call."""
+
+    def __init__(self, function: Any, written: Any) -> None:
+        self._function = function
+        self._out: Tensor | None = None
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        out: Tensor = self._function(*inputs)
+        self._out = out.clone() if self._out is None else self._out.copy_(out)
+        return self._out
+
+
+@pytest.mark.parametrize("minibatches", [1, 4])
+def test_a_captured_m_step_hands_on_what_it_should(minibatches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minerva.trainers.vmpo.update.Captured", OnCPU)
+    fields: dict[str, Any] = {"m_steps": 3, "minibatches": minibatches, "rollout_steps": 16, "policy_lr": 0.01}
+    plain, captured = make_agent(**fields), make_agent(**fields)
+    captured.use_accelerated(compile_it=False, capture_it=True)
+    for seed in range(3):
+        batch = make_data(plain, seed=seed)
+        found = [agent.learn(batch, 0.5, torch.Generator().manual_seed(seed)) for agent in (plain, captured)]
+        assert found[0] == found[1] is not None
+        assert same(learned(plain), learned(captured))
+    before = learned(captured)
+    batch["returns"][4] = 1e30  # a step that is undone, and one after it
+    with pytest.warns(RuntimeWarning, match="skipped"):
+        assert captured.learn(batch) is None
+    assert same(learned(captured), before)
+    batch = make_data(plain, seed=9)
+    found = [agent.learn(batch, 0.5, torch.Generator().manual_seed(9)) for agent in (plain, captured)]
+    assert found[0] == found[1] is not None and same(learned(plain), learned(captured))

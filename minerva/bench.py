@@ -1,0 +1,388 @@
+"""How fast training is on this machine, and what the time goes into.
+
+What is measured is `train` itself, with clocks around acting, stepping the environments and updating.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from minerva import checkpointing
+from minerva.callbacks import Callback
+from minerva.trainers.config import RunConfig
+from minerva.trainers.gradient_step import FlatStep
+from minerva.trainers.trainer import Trainer
+from minerva.trainers.vmpo.update import CapturedMStep
+from minerva.utils.hardware import gpu, hardware, peak_memory
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SECONDS = 20.0
+"""How long is measured by default."""
+ENDLESS = 10**12
+"""Steps that no measurement comes to."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Seconds before the first step of an environment."""
+
+    imports: float
+    making: float  # of environments and networks
+    opening: float  # of the run: its folder, the first checkpoint and the first episodes
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.imports + self.making + self.opening
+
+
+@dataclass(frozen=True)
+class Window:
+    """What was done while the clocks ran: whole rounds, from the first step after an update to a later such step."""
+
+    seconds: float
+    env_steps: int
+    updates: int
+    acting: float  # seconds, as the next two
+    simulating: float
+    updating: float
+    peak_memory: int | None  # bytes, of this process, as it was at the end
+    peak_gpu_memory: int | None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The parts of the time, which add up to 1."""
+        parts = {"acting": self.acting, "simulating": self.simulating, "updating": self.updating}
+        rest = self.seconds - sum(parts.values())
+        return {name: seconds / self.seconds for name, seconds in {**parts, "rest": rest}.items()}
+
+    @property
+    def steps_per_second(self) -> float:
+        """Steps of all environments together."""
+        return self.env_steps / self.seconds
+
+    @property
+    def updates_per_second(self) -> float:
+        """Updates, each taking its share of everything else as well."""
+        return self.updates / self.seconds
+
+    @property
+    def update_ms(self) -> float:
+        """Milliseconds that an update takes by itself."""
+        return 1e3 * self.updating / self.updates
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measurement, and what it is one of."""
+
+    algorithm: str
+    env_id: str
+    seed: int
+    device: str
+    backend: str
+    path: str  # of updates: plain, compiled, captured, or compiled and captured
+    total_steps: int
+    window: Window
+    start: Start
+    first_updates: int  # made in the first round
+    first_updates_ms: float
+    notes: tuple[str, ...]
+    settings: dict[str, Any]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Give everything as plain values, for JSON, with versions, hardware and commit."""
+        window = self.window
+        return {
+            "algorithm": self.algorithm,
+            "env_id": self.env_id,
+            "seed": self.seed,
+            "device": self.device,
+            "backend": self.backend,
+            "path": self.path,
+            "steps_per_second": window.steps_per_second,
+            "shares": window.shares,
+            "updates_per_second": window.updates_per_second,
+            "update_ms": window.update_ms,
+            "first_updates": self.first_updates,
+            "first_updates_ms": self.first_updates_ms,
+            "start_seconds": {"total": self.start.total, **dataclasses.asdict(self.start)},
+            "peak_memory_bytes": window.peak_memory,
+            "peak_gpu_memory_bytes": window.peak_gpu_memory,
+            "measured": {"seconds": window.seconds, "env_steps": window.env_steps, "updates": window.updates},
+            "notes": list(self.notes),
+            "total_steps": self.total_steps,
+            "settings": self.settings,
+            "versions": checkpointing.versions(),
+            "hardware": hardware(),
+            "gpu": gpu() if self.device.startswith("cuda") else None,
+            "git_commit": checkpointing.git_commit(),
+            "command": checkpointing.command_line(),
+        }
+
+    def table(self) -> Table:
+        """Set it out for the terminal."""
+        from rich.box import SIMPLE
+        from rich.markup import escape
+        from rich.table import Table
+
+        title = escape(f"{self.algorithm} on {self.env_id}")
+        table = Table(
+            title=title, title_justify="left", title_style="bold", box=SIMPLE, pad_edge=False, show_header=False
+        )
+        table.add_column(no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(style="dim")
+        for what, value, remark in self._rows():
+            table.add_row(what, value, escape(remark), style="bold" if what == "Steps a second" else None)
+        return table
+
+    def _rows(self) -> Iterator[tuple[str, str, str]]:
+        window, start = self.window, self.start
+        yield "Steps a second", _number(window.steps_per_second), f"{window.env_steps:,} in {window.seconds:.1f} s"
+        for name, share in window.shares.items():
+            each = f"{_number(1e6 * share / window.steps_per_second)} µs"
+            what = ": storing, normalising, logging" if name == "rest" else " a step"
+            yield f"  {name}", f"{share:.1%}", each + what
+        yield "Updates a second", _number(window.updates_per_second), f"{window.updates:,} of them"
+        yield "An update", f"{_number(window.update_ms)} ms", f"path: {self.path}"
+        several = f"{self.first_updates} updates" if self.first_updates > 1 else "update"
+        yield f"The first {several}", f"{_number(self.first_updates_ms)} ms", "with what is made or compiled once"
+        yield (
+            "Before the first step",
+            f"{_number(start.total)} s",
+            f"imports {_number(start.imports)}, making {_number(start.making)}, opening {_number(start.opening)}",
+        )
+        yield "Peak memory", _mebibytes(window.peak_memory), "of this process"
+        if window.peak_gpu_memory is not None:
+            yield "Peak GPU memory", _mebibytes(window.peak_gpu_memory), "reserved by torch"
+        yield "Runs on", self.device, self.backend
+
+
+def bench(
+    make_trainer: Callable[[RunConfig], Trainer],
+    config: RunConfig,
+    total_steps: int,
+    seconds: float = SECONDS,
+    steps: int | None = None,
+    begin: float | None = None,
+) -> Measurement:
+    """Measure how fast training is, and what the time goes into.
+
+    The first round of updates and all before it warm up. What follows is measured: as many whole rounds as fit into
+    the time, and one in any case. Nothing is left on the disk.
+
+    Args:
+        make_trainer: Makes the trainer of a config.
+        config: The settings. Evaluations, checkpoints, console and Weights & Biases are switched off, and the updates
+            of a replay begin with its first batch.
+        total_steps: Of the run that this is the beginning of: by them it is decided whether updates are compiled.
+        seconds: How long to measure.
+        steps: Environment steps to measure instead, or a few more: whole rounds.
+        begin: When `time.perf_counter` showed the beginning of it all; by default now.
+
+    Raises:
+        ValueError: A setting breaks a rule, or the run would make no update.
+    """
+    marks = [time.perf_counter() if begin is None else begin, time.perf_counter()]
+    busy = _busy()
+    config, changes = prepared(config)
+    trainer = make_trainer(config)
+    said = [note for note in trainer.notes if trainer.env.description not in note]  # which has a row of its own
+    marks.append(time.perf_counter())
+    try:
+        reason = trainer.too_short(total_steps)
+        if reason is not None:
+            raise ValueError(reason)
+        clocks = Clocks(trainer)
+        with tempfile.TemporaryDirectory(prefix="minerva-bench-") as folder:
+            warm_up = Stopwatch(clocks, lambda elapsed, rounds, env_steps: True)
+            trainer.train(total_steps, out_dir=folder, callbacks=warm_up)
+            if trainer.updates == 0:
+                raise ValueError(f"total_steps: a run of {total_steps:,} makes no update here; give more.")
+            marks.append(warm_up.begin)
+            first_updates, first_seconds = trainer.updates, clocks.updating.seconds
+            # What is compiled was decided by the first call, and stays.
+            watch = Stopwatch(clocks, long_enough(seconds, steps))
+            trainer.train(ENDLESS, out_dir=folder, callbacks=watch)
+        assert watch.window is not None
+        return Measurement(
+            trainer.algorithm,
+            trainer.env_name,
+            trainer.seed,
+            str(trainer.device),
+            trainer.env.description,
+            update_path(trainer),
+            total_steps,
+            watch.window,
+            Start(*(after - before for before, after in itertools.pairwise(marks))),
+            first_updates,
+            1e3 * first_seconds,
+            (*said, *changes, *busy),
+            config.to_plain(),
+        )
+    finally:
+        trainer.close()
+
+
+def prepared(config: RunConfig) -> tuple[RunConfig, list[str]]:
+    """Give the config that is measured, and sentences that say in what it differs."""
+    changes: dict[str, Any] = {
+        "eval_episodes": 0, "checkpoint_interval": None, "checkpoint_minutes": 0.0, "console": False, "wandb": "off",
+    }  # fmt: skip
+    notes = ["Evaluations, checkpoints, console and Weights & Biases are left out."]
+    wait, batch = getattr(config, "update_after", 0), getattr(config, "batch_size", 0)
+    if wait > batch:
+        changes["update_after"] = batch
+        notes.append(f"Updates begin after {batch:,} transitions (update_after), in place of {wait:,}.")
+    return dataclasses.replace(config, **changes), notes
+
+
+def _busy() -> list[str]:
+    load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
+    return [f"The machine was busy already (load {load:.1f} on {cores} cores)."] if load >= cores else []
+
+
+def update_path(trainer: Any) -> str:
+    """Say how updates ran: plain, compiled, captured, or compiled and captured."""
+    if trainer.algorithm == "mpo":
+        return "plain" if trainer.acceleration == "none" else str(trainer.acceleration)
+    if trainer.algorithm == "ppo":
+        step = trainer._gradient_step
+        captured = isinstance(step, FlatStep) and step._captured
+    else:
+        captured = isinstance(trainer.agent._m_step, CapturedMStep)
+    ways = [name for name, so in (("compiled", trainer.compiled), ("captured", captured)) if so]
+    return " and ".join(ways) or "plain"
+
+
+# Clocks
+
+
+class Clock:
+    """Adds up the time that calls of a method take, in place of which it stands.
+
+    Args:
+        owner: Whose method.
+        name: The method's.
+        device: Where it works; what it has left a GPU to do counts as well, and what was left before does not.
+    """
+
+    def __init__(self, owner: Any, name: str, device: torch.device) -> None:
+        self.seconds = 0.0
+        self._method = getattr(owner, name)
+        self._gpu = device if device.type == "cuda" else None
+        setattr(owner, name, self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the method."""
+        if self._gpu is not None:
+            torch.cuda.synchronize(self._gpu)
+        begin = time.perf_counter()
+        result = self._method(*arguments)
+        if self._gpu is not None:
+            torch.cuda.synchronize(self._gpu)
+        self.seconds += time.perf_counter() - begin
+        return result
+
+
+class Clocks:
+    """The clocks of a trainer, at the seams between its parts.
+
+    Args:
+        trainer: Of any algorithm: each has a collector and an update.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        collector, cpu = trainer.collector, torch.device("cpu")
+        acts_on = collector.rollout.obs.device if hasattr(collector, "rollout") else cpu
+        self.device: torch.device = trainer.device
+        self.acting = Clock(collector, "_act", acts_on)
+        self.simulating = Clock(trainer.env, "step", cpu)
+        self.updating = Clock(trainer, "update", trainer.device)
+
+    def start(self) -> None:
+        """Set them to 0."""
+        for clock in (self.acting, self.simulating, self.updating):
+            clock.seconds = 0.0
+
+    def read(self, seconds: float, env_steps: int, updates: int) -> Window:
+        """Say where the time since the start went."""
+        on_gpu = self.device.type == "cuda"
+        return Window(
+            seconds,
+            env_steps,
+            updates,
+            self.acting.seconds,
+            self.simulating.seconds,
+            self.updating.seconds,
+            peak_memory(),
+            torch.cuda.max_memory_reserved(self.device) if on_gpu else None,
+        )
+
+
+Enough = Callable[[float, int, int], bool]
+"""From the seconds that have passed, the rounds of updates and the environment steps in them, whether that will do."""
+
+
+class Stopwatch(Callback):
+    """Lets the clocks run for a call of `train`, and ends it after a round of updates, with the step that follows it.
+
+    A call that goes on from there begins and ends at the same place of a round: it is whole rounds.
+    """
+
+    def __init__(self, clocks: Clocks, enough: Enough) -> None:
+        self.begin = 0.0
+        self.window: Window | None = None
+        self._clocks = clocks
+        self._enough = enough
+        self._rounds = 0
+
+    def on_training_start(self, trainer: Any) -> None:
+        """Start the clocks."""
+        self._first_step, self._first_update = trainer.env_steps, trainer.updates
+        self._updates = trainer.updates
+        self._clocks.start()
+        self.begin = time.perf_counter()
+
+    def on_step(self, trainer: Any) -> bool | None:
+        """Read them where a round is over."""
+        if trainer.updates == self._updates:
+            return None
+        elapsed = time.perf_counter() - self.begin
+        self._updates = trainer.updates
+        self._rounds += 1
+        env_steps = trainer.env_steps - self._first_step
+        if not self._enough(elapsed, self._rounds, env_steps):
+            return None
+        self.window = self._clocks.read(elapsed, env_steps, trainer.updates - self._first_update)
+        return False
+
+
+def long_enough(seconds: float, steps: int | None) -> Enough:
+    """Say when to stop: after so many steps, or where another round would take more than the seconds."""
+    if steps is not None:
+        return lambda elapsed, rounds, env_steps: env_steps >= steps
+    return lambda elapsed, rounds, env_steps: elapsed + elapsed / rounds > seconds
+
+
+# Numbers
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _mebibytes(count: int | None) -> str:
+    return "unknown" if count is None else f"{count / 2**20:,.0f} MiB"
