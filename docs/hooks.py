@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))  # `benchmarks` and `docs` are not installed
 
 import minerva  # noqa: E402
 from benchmarks import summary  # noqa: E402
-from docs import formulas, tables  # noqa: E402
+from docs import formulas, speed, tables  # noqa: E402
 from docs.formulas import ANNOTATED, CODE  # noqa: E402
 
 _DIRECTIVE = re.compile(r"^<!-- (?P<kind>[a-z ]+?)(?:: (?P<argument>.+?))? -->$", re.MULTILINE)
@@ -165,6 +165,7 @@ DIRECTIVES: dict[str, Callable[[str, str], str]] = {
     "results in short": tables.results_in_short,
     "shortfalls": tables.shortfalls,
     "curves": tables.curves,
+    "time shares": speed.time_shares,
 }
 
 

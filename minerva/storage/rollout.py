@@ -64,6 +64,7 @@ class Rollout:
         self._views = {
             name: tensor.numpy() if tensor.device.type == "cpu" else tensor for name, tensor in tensors.items()
         }
+        self._each_obs, self._each_start = self.obs.unbind(), self.starts.unbind()
 
     @property
     def full(self) -> bool:
@@ -73,12 +74,12 @@ class Rollout:
     @property
     def current_obs(self) -> Tensor:
         """The observations to act on now, ``[N, O]``."""
-        return self.obs[self.position]
+        return self._each_obs[self.position]
 
     @property
     def current_starts(self) -> Tensor:
         """Which of them begin an episode, ``[N]``."""
-        return self.starts[self.position]
+        return self._each_start[self.position]
 
     def begin(self, obs: Tensor) -> None:
         """Start with the first observations of a run, ``[N, O]``."""

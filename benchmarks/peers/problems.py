@@ -1,0 +1,67 @@
+"""What PPO is measured at, the same for all contenders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An environment, and PPO's settings for it."""
+
+    env_id: str
+    num_envs: int
+    rollout_steps: int
+    """Of each environment, between updates."""
+    minibatch: int
+    epochs: int
+    normalise: bool
+    """Observations and rewards, by running statistics."""
+    layers: tuple[int, int] = (64, 64)
+    """Of policy and critic each, with tanh."""
+    learning_rate: float = 3e-4
+    clip: float = 0.2
+    entropy_weight: float = 0.0
+    value_weight: float = 0.5
+    max_grad_norm: float = 0.5
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+
+    @property
+    def batch(self) -> int:
+        """Samples a rollout holds."""
+        return self.num_envs * self.rollout_steps
+
+    def __str__(self) -> str:
+        return (
+            f"{self.env_id}, {self.num_envs} environments x {self.rollout_steps} steps, minibatch {self.minibatch}, "
+            f"{self.epochs} epochs, two {self.layers} tanh networks, learning rate {self.learning_rate}, clip "
+            f"{self.clip}, entropy {self.entropy_weight}, value {self.value_weight}, gradient norm "
+            f"{self.max_grad_norm}, gamma {self.gamma}, lambda {self.gae_lambda}"
+        )
+
+
+PROBLEMS = {
+    "ppo-1": Problem("HalfCheetah-v5", 1, 2048, 64, 10, normalise=True),
+    "ppo-8": Problem("HalfCheetah-v5", 8, 256, 64, 10, normalise=True),
+    "cartpole-8": Problem("CartPole-v1", 8, 128, 256, 4, normalise=False),
+    "recurrent-cartpole-8": Problem("CartPole-v1", 8, 128, 4 * 128, 4, normalise=False),
+    "pool-64": Problem("HalfCheetah-v5", 64, 64, 1024, 10, normalise=True),
+}
+
+
+def steps_per_second(problem: Problem, steps: int, train: Callable[[int], object]) -> float:
+    """Time training after a first update, which compiles and warms up what there is to be.
+
+    Args:
+        problem: Says what a rollout holds.
+        steps: To be timed, in whole rollouts and at least one.
+        train: Makes so many further updates, each with its rollout.
+    """
+    updates = max(1, steps // problem.batch)
+    train(1)
+    begin = time.perf_counter()
+    train(updates)
+    return updates * problem.batch / (time.perf_counter() - begin)
