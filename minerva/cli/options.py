@@ -209,7 +209,7 @@ def _option(name: str, kind: Any, default: Any, text: str, metavar: str | None =
         metavar = "KEY=VALUE ..."
     elif kind in (Schedule, Schedule | None):  # all but the functions, which cannot be written here
         kind = float | str if kind == Schedule else float | str | None
-        metavar = "FLOAT|{lin,cos,const}_FLOAT" + "|None" * (kind == float | str | None)
+        metavar = "FLOAT|{lin,cos,exp,const}_FLOAT" + "|None" * (kind == float | str | None)
     return name, Annotated[kind, tyro.conf.arg(help=text, metavar=metavar)], default
 
 

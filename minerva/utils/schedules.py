@@ -8,7 +8,8 @@ from functools import partial
 from numbers import Real
 
 Schedule = float | str | Callable[[float], float]
-"""A number; "const_0.2", "lin_2.5e-4" or "cos_3e-4"; or a function of the remaining share of training, 1 to 0."""
+"""A number; "const_0.2", "lin_2.5e-4", "cos_3e-4" or "exp_1e-3"; or a function of the remaining share of training, from
+1 to 0."""
 
 FUNCTION = "function"
 """What stands for a function where only plain values can be kept."""
@@ -31,7 +32,13 @@ def cosine(start: float, share: float) -> float:
     return 0.5 * start * (1 - math.cos(math.pi * share))
 
 
-_SHAPES = {"const": constant, "lin": linear, "cos": cosine}
+def exponential(start: float, share: float) -> float:
+    """Fall from the value to a hundredth of it, by the same factor in equal times: fast at first, slow at last."""
+    # LaTeX: x(s) = x_0 \cdot 100^{s - 1}
+    return start * 100 ** (share - 1)
+
+
+_SHAPES = {"const": constant, "lin": linear, "cos": cosine, "exp": exponential}
 
 
 def as_schedule(name: str, value: Schedule, *, positive: bool = False) -> Callable[[float], float]:
@@ -103,6 +110,6 @@ def _check(name: str, start: float, received: object, positive: bool) -> None:
 
 def _rule(name: str, received: object) -> str:
     return (
-        f"{name}: must be a number, a text such as 'lin_2.5e-4', 'cos_3e-4' or 'const_0.2', or a function of the "
-        f"remaining share; got {received!r}."
+        f"{name}: must be a number, a text such as 'lin_2.5e-4', 'cos_3e-4', 'exp_1e-3' or 'const_0.2', or a function "
+        f"of the remaining share; got {received!r}."
     )

@@ -62,8 +62,8 @@ def test_help_shows_the_docstring_and_the_forms(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         read("--help", defaults=Scheduled(rate="cos_5e-4"))
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--rate FLOAT|{lin,cos,const}_FLOAT How fast it learns. (default: cos_5e-4)" in text
-    assert "--bound FLOAT|{lin,cos,const}_FLOAT|None How far it may go. (default: const_0.2)" in text
+    assert "--rate FLOAT|{lin,cos,exp,const}_FLOAT How fast it learns. (default: cos_5e-4)" in text
+    assert "--bound FLOAT|{lin,cos,exp,const}_FLOAT|None How far it may go. (default: const_0.2)" in text
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,14 @@ def test_linear() -> None:
     assert [rate(1 - u / 7) for u in range(7)] == [2.5e-4 * (1 - u / 7) for u in range(7)]
 
 
+@pytest.mark.formula("minerva.utils.schedules.exponential", r"x(s) = x_0 \cdot 100^{s - 1}")
+def test_exponential() -> None:
+    rate = as_schedule("policy_lr", "exp_4.0")
+    # By hand: a tenth after half of the run, a hundredth at its end; a quarter is the root of a tenth.
+    assert [rate(share) for share in (1.0, 0.5, 0.0)] == pytest.approx([4.0, 0.4, 0.04])
+    assert rate(0.75) ** 2 == pytest.approx(4.0 * 0.4)
+
+
 @pytest.mark.formula("minerva.utils.schedules.cosine", r"x(s) = \tfrac{1}{2} x_0 (1 - \cos \pi s)")
 def test_cosine() -> None:
     rate = as_schedule("policy_lr", "cos_4.0")
@@ -67,8 +75,8 @@ def test_what_is_none_of_the_three(wrong: Any) -> None:
     with pytest.raises(ValueError) as caught:
         as_schedule("policy_lr", wrong)
     assert str(caught.value) == (
-        "policy_lr: must be a number, a text such as 'lin_2.5e-4', 'cos_3e-4' or 'const_0.2', or a function of the "
-        f"remaining share; got {wrong!r}."
+        "policy_lr: must be a number, a text such as 'lin_2.5e-4', 'cos_3e-4', 'exp_1e-3' or 'const_0.2', or a "
+        f"function of the remaining share; got {wrong!r}."
     )
 
 

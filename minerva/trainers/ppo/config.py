@@ -82,7 +82,8 @@ class PPOConfig(RunConfig):
 
     policy_lr: Schedule = 3e-4
     """Learning rate of policy and critic. A number, or a schedule: "lin_2.5e-4" falls to 0 in a line, "cos_2.5e-4"
-    along a cosine, "const_2.5e-4" stays; from Python also a function of the share of training that remains."""
+    along a cosine, "exp_2.5e-4" to a hundredth, "const_2.5e-4" stays; from Python also a function of the share of
+    training that remains."""
     anneal_lr: bool = True
     """Let a learning rate that is a number fall linearly to 0 over the run."""
     optimizer_type: Literal["adam", "sgd"] = "adam"
