@@ -35,7 +35,7 @@ def cosine(start: float, share: float) -> float:
 def exponential(start: float, share: float) -> float:
     """Fall from the value to a hundredth of it, by the same factor in equal times: fast at first, slow at last."""
     # LaTeX: x(s) = x_0 \cdot 100^{s - 1}
-    return start * 100 ** (share - 1)
+    return start * math.pow(100, share - 1)
 
 
 _SHAPES = {"const": constant, "lin": linear, "cos": cosine, "exp": exponential}
