@@ -18,7 +18,7 @@ import pytest
 import minerva
 from minerva import api, cli
 from minerva.annotate import read_source
-from minerva.cli.options import ResumeOptions, parse, setting_groups, train_options, value_of
+from minerva.cli.options import ResumeOptions, bench_options, parse, setting_groups, train_options, value_of
 from minerva.trainers.ppo.config import PPOConfig
 from tests.annotate.programs import need
 
@@ -138,7 +138,7 @@ def commands() -> Iterator[tuple[str, str]]:
 def parse_as_minerva(words: list[str]) -> None:
     """Read a command as the program would, to the point where it would begin."""
     command, *rest = words
-    if command != "train":
+    if command not in ("train", "bench"):
         parse(cli._COMMANDS[command][0], f"minerva {command}", rest)
     elif "--resume" in rest:
         parse(ResumeOptions, "minerva train", rest)
@@ -146,8 +146,9 @@ def parse_as_minerva(words: list[str]) -> None:
         algo, *options = rest
         config = api.config_class(algo)
         settings = api.preset_settings(algo, value_of("--env", options) or "", value_of("--preset", options))
-        kind = train_options(setting_groups(config), config.from_fields(None, settings.fields), settings.total_steps)
-        assert parse(kind, f"minerva train {algo}", options).env
+        make_options = train_options if command == "train" else bench_options
+        kind = make_options(setting_groups(config), config.from_fields(None, settings.fields), settings.total_steps)
+        assert parse(kind, f"minerva {command} {algo}", options).env
 
 
 @pytest.mark.parametrize(("page", "line"), list(commands()))
