@@ -101,6 +101,7 @@ def assert_resumes_exactly(folder: Path, stops: list[int], total: int, **fields:
         {},
         {"env_id": "Hopper-v5", "num_envs": 2, "eval_max_steps": 3, "advantage_estimator": "gae"},
         {"optimizer_type": "sgd", "normalize_reward": True, "ppo_like_backbone": True},
+        {"minibatches": 4, "recompute_advantages": True, "anneal_lr": True, "m_steps": 2},
     ],
 )
 def test_a_run_goes_on_bit_for_bit(fields: dict[str, Any], tmp_path: Path) -> None:
