@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-FORMAT = 2
+FORMAT = 3
 """Raised when an older Minerva could no longer read what this one writes."""
 
 _PACKAGES = ("minerva-rl", "torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy")

@@ -63,11 +63,10 @@ class GymnasiumBatch:
         self._goes_on = np.zeros(n, dtype=np.bool_)  # … and of these, the games of these go on
         self._observations = np.zeros((n, self.observation_dim), dtype=self.observation_dtype)
         action_dim = int(np.prod(self.action_space.shape or ()))
-        self._history = np.zeros((n, 1024, action_dim), dtype=np.float32)  # the actions of each running episode
-        self._history_length = np.zeros(n, dtype=np.int64)
-        self._longest = 0
-        self._continued: list[list[int]] = [[] for _ in range(n)]  # places in the history where a life began
-        self._rows = np.arange(n)
+        self._history = np.zeros((1024, n, action_dim), dtype=np.float32)  # the newest actions, …
+        self._taken = 0  # … how many are there, …
+        self._begins = [0] * n  # … and from which on they are of the running episode
+        self._continued: list[list[int]] = [[] for _ in range(n)]  # places in an episode's actions where a life began
         self._step_everywhere = np.full(n, STEP, dtype=np.int64)
         self._failed = False
         self._low, self._high = box_bounds(self.action_space)
@@ -77,8 +76,7 @@ class GymnasiumBatch:
         self._ended[:] = True
         self._goes_on[:] = False
         self.statistics = EpisodeStatistics(self.num_envs)
-        actions = np.zeros((self.num_envs, self._history.shape[2]), dtype=np.float32)
-        return self.step(actions).observations
+        return self.step(np.zeros_like(self._history[0])).observations
 
     @property
     def restarts_next(self) -> NDArray[np.bool_]:
@@ -89,9 +87,10 @@ class GymnasiumBatch:
         """Step everywhere; an environment whose episode has ended restarts instead."""
         actions = np.minimum(np.maximum(actions, self._low), self._high)
         restarting, orders = self._ended, self._step_everywhere
-        if restarting.any():
+        restarts = restarting.nonzero()[0].tolist()
+        if restarts:
             orders = orders.copy()
-            for i in restarting.nonzero()[0]:
+            for i in restarts:
                 if self._goes_on[i]:
                     orders[i] = CONTINUE
                 else:
@@ -105,26 +104,33 @@ class GymnasiumBatch:
         if not self._allow_non_finite:
             check_finite(observations, rewards)
         self._failed = False
-        self._remember(actions, restarting)
+        self._remember(actions, restarts)
         self._ended = terminated | truncated
         self._goes_on = outcome.goes_on.copy()
         self._observations = observations
         episodes = self.statistics.add(outcome.scores, self._ended ^ self._goes_on, restarting)
         return Step(observations, rewards, terminated, truncated, restarting, episodes)
 
-    def _remember(self, actions: NDArray[np.float32], restarting: NDArray[np.bool_]) -> None:
-        if self._longest == self._history.shape[1]:
-            self._history = np.concatenate([self._history, np.zeros_like(self._history)], axis=1)
-        self._history[self._rows, self._history_length] = actions
-        if restarting.any():
-            for i in restarting.nonzero()[0]:
-                if self._goes_on[i]:
-                    self._continued[i].append(int(self._history_length[i]))
-                else:
-                    self._continued[i], self._history_length[i] = [], -1
-            self._longest = int(self._history_length.max())
-        self._history_length += 1
-        self._longest += 1
+    def _remember(self, actions: NDArray[np.float32], restarts: list[int]) -> None:
+        if self._taken == len(self._history):
+            self._make_room()
+        self._history[self._taken] = actions
+        for i in restarts:
+            if self._goes_on[i]:
+                self._continued[i].append(self._taken - self._begins[i])
+            else:
+                self._continued[i], self._begins[i] = [], self._taken + 1
+        self._taken += 1
+
+    def _make_room(self) -> None:
+        """Let go of actions of episodes that have all ended, or where there are few of these, make more room."""
+        oldest = min(self._begins)
+        kept = self._history[oldest : self._taken]
+        capacity = len(self._history) * (1 if 2 * len(kept) <= len(self._history) else 2)
+        self._history = np.zeros((capacity, *kept.shape[1:]), dtype=np.float32)
+        self._history[: len(kept)] = kept
+        self._taken = len(kept)
+        self._begins = [begin - oldest for begin in self._begins]
 
     def state_dict(self) -> dict[str, Any]:
         """Give seeds, actions since, generators and statistics."""
@@ -132,7 +138,7 @@ class GymnasiumBatch:
             "generators": [numpy_generator_state(generator) for generator in self._generators],
             "episode_seeds": self._episode_seeds.tolist(),
             "actions": [
-                torch.from_numpy(self._history[i, :length].copy()) for i, length in enumerate(self._history_length)
+                torch.from_numpy(self._history[begin : self._taken, i].copy()) for i, begin in enumerate(self._begins)
             ],
             "continued": [list(places) for places in self._continued],
             "ended": self._ended.tolist(),
@@ -158,15 +164,14 @@ class GymnasiumBatch:
         self.statistics.returns[:] = state["returns"]
         self.statistics.lengths[:] = state["lengths"]
         actions = [tensor.numpy() for tensor in state["actions"]]
-        longest = max(len(taken) for taken in actions)
-        capacity = self._history.shape[1]
-        while capacity <= longest:
+        self._taken = max(len(taken) for taken in actions)
+        self._begins = [self._taken - len(taken) for taken in actions]
+        capacity = len(self._history)
+        while capacity <= self._taken:
             capacity *= 2
-        self._history = np.zeros((self.num_envs, capacity, self._history.shape[2]), dtype=np.float32)
-        for i, taken in enumerate(actions):
-            self._history[i, : len(taken)] = taken
-            self._history_length[i] = len(taken)
-        self._longest = longest
+        self._history = np.zeros((capacity, *self._history.shape[1:]), dtype=np.float32)
+        for i, (begin, taken) in enumerate(zip(self._begins, actions, strict=True)):
+            self._history[begin : self._taken, i] = taken
         # An episode that has ended is left by a reset with a fresh seed: there is nothing to replay.
         running = ~self._ended | self._goes_on
         seeds = [seed if runs else None for seed, runs in zip(self._episode_seeds.tolist(), running, strict=True)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from minerva.utils.running_norm import RunningNorm
+from minerva.objectives.returns import backward_recursion
+from minerva.utils.running_norm import RunningNorm, merged
 
 
 class RewardNormalizer(nn.Module):
@@ -37,21 +36,46 @@ class RewardNormalizer(nn.Module):
     def normalise(
         self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], restarting: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Take in one step's raw rewards, ``[N]``, and return them normalised.
+        """Take in one step's raw rewards, ``[N]``, and return them normalised."""
+        result: NDArray[np.float64] = self.normalise_all(rewards[None], ended[None], restarting[None])[0]
+        return result
 
-        The statistics are updated before they divide; a return starts from zero again after an episode has terminated
-        or truncated.
+    def normalise_all(
+        self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], restarting: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Take in the raw rewards of steps one after the other, ``[T, N]``, and return them normalised.
+
+        Each step's statistics are updated before they divide; a return starts from zero again after an episode has
+        terminated or truncated.
         """
-        returns: NDArray[np.float64] = self._buffers["discounted_return"].numpy()  # type: ignore[union-attr]
-        # LaTeX: G_t = r_t + \gamma G_{t-1}
-        np.add(rewards, self.gamma * returns, out=returns)
-        # A restarting step has just added 0 to the 0 that its episode's end left behind; it is no sample.
-        real = returns[~restarting] if restarting.any() else returns
-        self.statistics.take_in(real[:, None])
-        # LaTeX: \sigma_G = \sqrt{\mathrm{Var}[G] + \epsilon}
-        deviation = math.sqrt(self.statistics.variance + self.eps)
-        if ended.any():
-            returns[ended] = 0.0
+        carried = self.discounted_return.numpy()
+        going_on = np.ones(rewards.shape)
+        going_on[1:] = ~ended[:-1]
+        # Last step first, this is the recursion of returns-to-go.
+        terms, decays = (torch.from_numpy(x[::-1].copy()) for x in (rewards, self.gamma * going_on))
+        # LaTeX: G_t = r_t + \gamma (1 - e_{t-1}) G_{t-1}
+        returns = backward_recursion(terms, decays, self.discounted_return).numpy()[::-1]
+        carried[:] = np.where(ended[-1], 0.0, returns[-1])
+        deviations = self._deviations(returns, ~restarting)  # [T]
         # LaTeX[Huang2022]: \hat{r}_t = \mathrm{clip}\left( \frac{r_t}{\sigma_G},\; -c,\; c \right)
-        normalised: NDArray[np.float64] = np.minimum(np.maximum(rewards / deviation, -self.clip), self.clip)
+        normalised: NDArray[np.float64] = (rewards / deviations[:, None]).clip(-self.clip, self.clip)
         return normalised
+
+    def _deviations(self, returns: NDArray[np.float64], real: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Take in returns ``[T, N]``, those that are real; gives the deviation after each step, ``[T]``."""
+        rows = real.sum(1)  # a restarting step is no sample
+        means = (returns * real).sum(1) / np.maximum(rows, 1)
+        squares = ((returns - means[:, None]) ** 2 * real).sum(1)
+        statistics = self.statistics
+        moments = statistics.count.item(), statistics.mean.item(), statistics.var.item()
+        variances = []
+        for batch in zip(rows.tolist(), means.tolist(), squares.tolist(), strict=True):
+            if batch[0] > 0:
+                moments = merged(*moments, *batch)
+            variances.append(moments[2])
+        statistics.count.fill_(moments[0])
+        statistics.mean.fill_(moments[1])
+        statistics.var.fill_(moments[2])
+        # LaTeX: \sigma_G = \sqrt{\mathrm{Var}[G] + \epsilon}
+        deviations: NDArray[np.float64] = np.sqrt(np.array(variances) + self.eps)
+        return deviations

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from minerva.networks.numpy_mlp import NumpyMLP
-
-Array = NDArray[np.float32]
+from minerva.networks.numpy_mlp import Array, NumpyMLP
 
 
 class LSTMCore(nn.Module):
@@ -196,6 +193,39 @@ class NumpyLSTM:
         # LaTeX: h_t = \sigma(o) \tanh(c_t)
         h[:] = gates[:, 3 * units :] * np.tanh(self._norm_c(c))
         return h, after
+
+
+class NumpyMemory:
+    """The memories of policy and critic, each behind its encoder, on NumPy; their states stand side by side.
+
+    Args:
+        encoders: The policy's first. One for both where they share theirs.
+        memories: Likewise.
+    """
+
+    def __init__(self, encoders: Sequence[NumpyMLP], memories: Sequence[LSTMCore]) -> None:
+        self._columns = list(zip(encoders, map(NumpyLSTM, memories), strict=True))
+        self._size = 2 * memories[0].out_dim
+
+    def __call__(self, obs: Array, state: Array, starts: Array) -> tuple[Array, Array]:
+        """Take one step from observations ``[n, O]``; the critic does not act, but has to remember.
+
+        Args:
+            obs: ``[n, O]``.
+            state: ``[n, S]``, left as it is.
+            starts: ``[n]``, 1 where an episode begins: what was remembered is forgotten there.
+
+        Returns:
+            The policy's features, ``[n, units]``, and the states after.
+        """
+        if starts.any():
+            state = state * (1 - starts)[:, None]
+        new = np.empty_like(state)
+        features = obs
+        for i, (encoder, memory) in reversed(list(enumerate(self._columns))):
+            where = slice(i * self._size, (i + 1) * self._size)
+            features, new[:, where] = memory(encoder(obs), state[:, where])
+        return features, new
 
 
 def _norm(part: nn.Module) -> Callable[[Array], Array]:

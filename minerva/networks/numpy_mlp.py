@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -40,6 +42,33 @@ class NumpyMLP:
         return x
 
 
+class NoiseSource:
+    """Draws what actions are sampled with, as `torch.randn` or `torch.rand` do, into memory that is used again.
+
+    Args:
+        kind: "normal" or "uniform".
+        action_dim: A.
+        generator: A CPU generator.
+    """
+
+    def __init__(self, kind: Literal["normal", "uniform"], action_dim: int, generator: torch.Generator) -> None:
+        self._kind = kind
+        self._generator = generator
+        self._tensor = torch.empty(0, action_dim)
+        self._view: Array = self._tensor.numpy()
+
+    def draw(self, count: int) -> Array:
+        """Draw ``[count, A]``; the next call writes over it."""
+        if len(self._view) != count:
+            self._tensor = self._tensor.new_empty(count, self._tensor.shape[1])
+            self._view = self._tensor.numpy()
+        if self._kind == "normal":
+            self._tensor.normal_(generator=self._generator)
+        else:
+            self._tensor.uniform_(generator=self._generator)
+        return self._view
+
+
 def _layer(module: nn.Module) -> Callable[[Array], Array]:
     if isinstance(module, nn.Linear):
         return _linear(module)
@@ -59,7 +88,7 @@ def _linear(module: nn.Linear) -> Callable[[Array], Array]:
     weight, bias = module.weight.detach().numpy().T, module.bias.detach().numpy()
 
     def linear(x: Array) -> Array:
-        y: Array = x @ weight
+        y: Array = x.dot(weight)
         y += bias
         return y
 

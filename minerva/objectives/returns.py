@@ -33,19 +33,17 @@ def backward_recursion(terms: Tensor, decays: Tensor, last: Tensor) -> Tensor:
     Returns:
         x, ``[T, N]``.
     """
-    result = torch.empty_like(terms)
-    b, c, x, following = _fast(terms, decays, result, last)
+    # Many small operations are quicker on the CPU, and on arrays; gradients pass through tensors alone.
+    given: tuple[Any, ...] = tuple(tensor.cpu() for tensor in (torch.empty_like(terms), terms, decays, last))
+    result: Tensor = given[0]
+    if not any(tensor.requires_grad for tensor in given):
+        given = tuple(tensor.numpy() for tensor in given)
+    x, b, c, following = given
     for t in range(len(terms) - 1, -1, -1):
         # LaTeX: x_t = b_t + c_t\, x_{t+1}
         following = b[t] + c[t] * following
         x[t] = following
-    return result
-
-
-def _fast(*tensors: Tensor) -> tuple[Any, ...]:
-    """Give tensors as arrays of the same memory where that can be: many small operations on them are quicker."""
-    plain = all(tensor.device.type == "cpu" and not tensor.requires_grad for tensor in tensors)
-    return tuple(tensor.numpy() for tensor in tensors) if plain else tensors
+    return result.to(terms.device)
 
 
 def temporal_difference(rewards: Tensor, values: Tensor, terminated: Tensor, gamma: float) -> Tensor:

@@ -31,7 +31,6 @@ class Rollout:
 
     Attributes:
         first_state: The memory's state before ``obs[0]``, ``[N, S]``.
-        state: The memory's state before the observations to act on now, ``[N, S]``.
     """
 
     def __init__(
@@ -54,17 +53,17 @@ class Rollout:
         self.truncated = torch.zeros(steps, num_envs)  # [T, N], 0 or 1
         self.restarting = torch.zeros(steps, num_envs)  # [T, N], 0 or 1
         self.first_state = torch.zeros(num_envs, state_dim, device=device)
-        self.state = self.first_state
         self._views: dict[str, Any] = {}
         self._tie()
+        self._state: Values = self._fast(self.first_state)
 
     def _tie(self) -> None:
         """Hold what is on the CPU as arrays too: to store a step in them takes a tenth of the time."""
-        tensors = {name: getattr(self, name) for name in ("obs", "starts", *_STEP_TENSORS)}
-        self._views = {
-            name: tensor.numpy() if tensor.device.type == "cpu" else tensor for name, tensor in tensors.items()
-        }
-        self._each_obs, self._each_start = self.obs.unbind(), self.starts.unbind()
+        self._views = {name: self._fast(getattr(self, name)) for name in ("obs", "starts", *_STEP_TENSORS)}
+        self._each_obs, self._each_start = (list(self._views[name]) for name in ("obs", "starts"))
+
+    def _fast(self, tensor: Tensor) -> Values:
+        return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
     @property
     def full(self) -> bool:
@@ -74,19 +73,32 @@ class Rollout:
     @property
     def current_obs(self) -> Tensor:
         """The observations to act on now, ``[N, O]``."""
-        return self._each_obs[self.position]
+        return self.obs[self.position]
 
     @property
     def current_starts(self) -> Tensor:
         """Which of them begin an episode, ``[N]``."""
-        return self._each_start[self.position]
+        return self.starts[self.position]
+
+    @property
+    def state(self) -> Tensor:
+        """The memory's state before the observations to act on now, ``[N, S]``."""
+        return torch.as_tensor(self._state)
+
+    def to_act_on(self) -> tuple[Values, Values, Values]:
+        """Give observations, state and where episodes begin as a policy takes them.
+
+        They are arrays where it acts on the CPU, to be left as they are; else tensors, the last of them on the CPU.
+        """
+        return self._each_obs[self.position], self._state, self._each_start[self.position]
 
     def begin(self, obs: Tensor) -> None:
         """Start with the first observations of a run, ``[N, O]``."""
         self.position = 0
         self.obs[0] = obs
         self.starts[0] = 1.0
-        self.first_state = self.state = torch.zeros_like(self.first_state)
+        self.first_state = torch.zeros_like(self.first_state)
+        self._state = self._fast(self.first_state)
 
     def add(
         self,
@@ -96,7 +108,7 @@ class Rollout:
         terminated: Values,
         truncated: Values,
         restarting: Values,
-        state: Tensor | None = None,
+        state: Values | None = None,
     ) -> None:
         """Store one step: what was done in `current_obs` and what it led to.
 
@@ -118,7 +130,7 @@ class Rollout:
         views["obs"][t + 1] = next_obs
         views["starts"][t + 1] = restarting
         if state is not None:
-            self.state = state
+            self._state = state
         self.position = t + 1
 
     def on(self, device: torch.device) -> Rollout:
@@ -126,9 +138,10 @@ class Rollout:
         if self.obs.device == device and self.rewards.device == device:
             return self
         moved = copy.copy(self)
-        for name in ("obs", "starts", "first_state", "state", *_STEP_TENSORS):
+        for name in ("obs", "starts", "first_state", *_STEP_TENSORS):
             setattr(moved, name, getattr(self, name).to(device))
         moved._tie()
+        moved._state = moved._fast(self.state.to(device))
         return moved
 
     def carry_over(self) -> None:
@@ -157,7 +170,7 @@ class Rollout:
         self.obs[: t + 1] = state["obs"]
         self.starts[: t + 1] = state["starts"]
         self.first_state = state["first_state"].to(self.obs.device)
-        self.state = state["state"].to(self.obs.device)
+        self._state = self._fast(state["state"].to(self.obs.device))
         for name in _STEP_TENSORS:
             getattr(self, name)[:t] = state[name]
 

@@ -4,27 +4,71 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from types import FunctionType
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 Function = Callable[..., Any]
-"""Of tensors alone, of static shapes; it may write into tensors that it holds, and draws no random numbers."""
+"""Of tensors alone, or nested tuples and dictionaries of them, of static shapes. It may write into its arguments, and
+into nothing else that lives on, and draws no random numbers."""
 
 
-def compiled(function: Function) -> Function:
-    """Compile a function of tensors of static shapes as a whole."""
+class Compiled:
+    """A function compiled as a whole, at its first call.
 
-    def call(*arguments: Any) -> Any:
-        return function(*arguments)
+    It is traced by running it once, on copies, and what was traced goes to the compiler without a second look: in calls
+    as short as a gradient step of small networks, `torch.compile` would spend a third of the time on making sure that
+    nothing has changed, which static shapes make sure of. Tensors that the function holds are taken for constants.
 
-    # Under a code object of its own. The compiler keeps what it made by code object, and gives up at the eighth: many
-    # runs in one process, each with other settings, would come to that.
-    own = FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
-    return torch.compile(own, fullgraph=True, dynamic=False)
+    Args:
+        function: What is compiled.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._run: Function | None = None
+        self._result: Any = None  # a result, for its structure
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it."""
+        leaves = _leaves(arguments)
+        if self._run is None:
+            self._run = self._compile(arguments, leaves)
+        found = self._run(*leaves)
+        return found[0] if self._result is None else _like(self._result, iter(found))
+
+    def _compile(self, arguments: tuple[Any, ...], leaves: list[Tensor]) -> Function:
+        import torch._inductor  # here, because it takes two seconds
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        def flat(*tensors: Tensor) -> list[Tensor]:
+            result = self._function(*_like(arguments, iter(tensors)))
+            self._result = None if isinstance(result, Tensor) else result
+            return _leaves((result,))
+
+        traced = make_fx(flat)(*(leaf.detach().clone() for leaf in leaves))
+        run: Function = torch._inductor.compile(traced, [*leaves])
+        return run
+
+
+def _leaves(values: Any) -> list[Tensor]:
+    """Give the tensors of a nest of tuples and dictionaries, in order."""
+    if isinstance(values, Tensor):
+        return [values]
+    parts = values.values() if isinstance(values, dict) else values
+    return [leaf for part in parts for leaf in ((part,) if isinstance(part, Tensor) else _leaves(part))]
+
+
+def _like(values: Any, leaves: Iterator[Tensor]) -> Any:
+    """Make such a nest of other tensors."""
+    if isinstance(values, Tensor):
+        return next(leaves)
+    if isinstance(values, dict):
+        return {name: _like(part, leaves) for name, part in values.items()}
+    parts = [_like(part, leaves) for part in values]
+    return type(values)(*parts) if hasattr(values, "_fields") else tuple(parts)
 
 
 def compiler_available() -> bool:
@@ -47,34 +91,50 @@ class Captured:
         self._written = list(written)
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, *inputs: Tensor) -> Any:
+    def __call__(self, *inputs: Any) -> Any:
         """Run it."""
-        with torch.cuda.device(inputs[0].device):  # graphs and streams are those of the current device
+        leaves = _leaves(inputs)
+        with torch.cuda.device(leaves[0].device):  # graphs and streams are those of the current device
             if self._graph is None:
-                self._graph = self._capture(inputs)
-            torch._foreach_copy_(self._inputs, list(inputs))
+                self._graph = self._capture(inputs, leaves)
+            torch._foreach_copy_(self._inputs, leaves)
             self._graph.replay()
         return self._outputs
 
-    def _capture(self, inputs: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
-        self._inputs = [tensor.clone() for tensor in inputs]
+    def _capture(self, inputs: Sequence[Any], leaves: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
+        self._inputs = [tensor.clone() for tensor in leaves]
+        held = _like(tuple(inputs), iter(self._inputs))
         before = [tensor.clone() for tensor in self._written]
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(3):
-                self._function(*self._inputs)
+                self._function(*held)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self._outputs = self._function(*self._inputs)
+            self._outputs = self._function(*held)
         for tensor, value in zip(self._written, before, strict=True):
             tensor.copy_(value)
         return graph
 
 
 def accelerated(function: Function, written: Sequence[Tensor], compile_it: bool, capture_it: bool) -> Function:
-    """Make a function faster: compile it as a whole, capture it as a graph, or both."""
-    if compile_it:
-        function = compiled(function)
-    return Captured(function, written) if capture_it else function
+    """Make a function faster: compile it as a whole, capture it as a graph, or both.
+
+    Args:
+        function: It is called with what it writes into, and then with its inputs.
+        written: What it writes into: the same memory from first to last.
+        compile_it: Whether it is compiled.
+        capture_it: Whether it is captured, on a GPU.
+
+    Returns:
+        A function of the inputs.
+    """
+    run = Compiled(function) if compile_it else function
+    written = tuple(written)
+
+    def on_inputs(*inputs: Any) -> Any:
+        return run(*written, *inputs)
+
+    return Captured(on_inputs, written) if capture_it else on_inputs

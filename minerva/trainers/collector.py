@@ -15,9 +15,20 @@ from minerva.storage.replay import Replay
 from minerva.storage.rollout import Rollout
 from minerva.utils.running_norm import RunningNorm
 
-Act = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+Act = Callable[[Any, Any, Any], tuple[Any, Any]]
 """From normalised observations ``[N, O]``, the state of a memory ``[N, S]`` and where episodes begin ``[N]`` to actions
-``[N, A]`` and the state after them. Without a memory, S is 0 and the state is handed on. The third is on the CPU."""
+``[N, A]`` and the state after them. Without a memory, S is 0 and the state is handed on. They are arrays where the
+policy acts on the CPU, else tensors, the third of them on the CPU."""
+
+
+def on_arrays(act: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> Act:
+    """Make a function of tensors on the CPU act on arrays."""
+
+    def call(*arrays: NDArray[Any]) -> tuple[Any, Any]:
+        actions, state = act(*map(torch.from_numpy, arrays))
+        return actions.numpy(), state.numpy()
+
+    return call
 
 
 class Collector:
@@ -28,7 +39,8 @@ class Collector:
         rollout: What is filled.
         act: How to act.
         obs_normalizer: Takes in every observation once and normalises it with the statistics of that moment.
-        reward_normalizer: Likewise for rewards, restarting steps left out.
+        reward_normalizer: Likewise for rewards, restarting steps left out; it does so when the rollout is full, and
+            until then the rollout holds them raw.
     """
 
     def __init__(
@@ -54,22 +66,26 @@ class Collector:
     def step(self) -> Step:
         """Step all environments once. Where one of them fails, nothing is stored."""
         rollout = self.rollout
-        actions, state = self._act(rollout.current_obs, rollout.state, rollout.current_starts)
-        on_cpu = actions.cpu().numpy()
-        step = self.env.step(on_cpu)
-        rewards = step.rewards
-        if self._reward_normalizer is not None:
-            rewards = self._reward_normalizer.normalise(rewards, step.terminated | step.truncated, step.restarting)
+        actions, state = self._act(*rollout.to_act_on())
+        step = self.env.step(actions.cpu().numpy() if self._on_gpu else actions)
         rollout.add(
-            actions if self._on_gpu else on_cpu,
+            actions,
             self._see(step.observations),
-            rewards,
+            step.rewards,
             step.terminated,
             step.truncated,
             step.restarting,
             state,
         )
+        if rollout.full and self._reward_normalizer is not None:
+            self._normalise_rewards(self._reward_normalizer)
         return step
+
+    def _normalise_rewards(self, normalizer: RewardNormalizer) -> None:
+        rollout = self.rollout
+        ended, restarting = (rollout.terminated + rollout.truncated).numpy() > 0, rollout.restarting.numpy() > 0
+        rewards = normalizer.normalise_all(rollout.rewards.double().numpy(), ended, restarting)
+        rollout.rewards.copy_(torch.from_numpy(rewards))
 
     def _see(self, observations: NDArray[Any]) -> Any:
         if self._obs_normalizer is not None:
@@ -107,7 +123,7 @@ class Collector:
         if rollout.position > 0:
             t = rollout.position - 1
             rollout.truncated[t, fresh & (rollout.terminated[t] == 0)] = 1
-        if self._reward_normalizer is not None:
+        if self._reward_normalizer is not None and (rollout.position == 0 or rollout.full):  # it is up to date
             self._reward_normalizer.discounted_return[fresh] = 0
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 
-from minerva.trainers.accelerate import Captured, compiled
+from minerva.trainers.accelerate import accelerated
 
 Losses = tuple[Tensor, ...]
 """Scalars; the first is the loss that is minimised."""
@@ -20,7 +20,7 @@ LossFunction = Callable[[Any, tuple[Tensor, ...]], Losses]
 class Taken(NamedTuple):
     """What a gradient step gave."""
 
-    losses: Losses
+    losses: Tensor  # [L]
     applied: Tensor  # scalar, 0 or 1: 0 where loss or gradient was not finite, and nothing was changed
 
 
@@ -72,7 +72,7 @@ class PlainStep:
         applied = torch.isfinite(norm + losses[0].detach())
         if applied:
             self._optimizer.step()
-        return Taken(tuple(value.detach() for value in losses), applied)
+        return Taken(torch.stack([value.detach() for value in losses]), applied)
 
     def end(self) -> None:
         """Nothing to put back."""
@@ -112,15 +112,9 @@ class FlatStep:
         # Of shape [1]: the compiler takes a scalar on the CPU for a constant and would lose what is written into it.
         self._count = torch.zeros(1, dtype=torch.float64, device=device)
         self._rate = torch.zeros(1, device=device)
-        step = _adam_step(module, optimizer, loss, max_grad_norm)
-        if compile_it:
-            step = compiled(step)
         written = (self._flat, self._average, self._square, self._count)
-
-        def on_minibatch(*minibatch: Tensor) -> tuple[Tensor, Losses]:
-            return step(*written, self._rate, minibatch)
-
-        self._step = Captured(on_minibatch, written) if capture_it else on_minibatch
+        step = _adam_step(module, optimizer, loss, max_grad_norm)
+        self._step = accelerated(step, written, compile_it, capture_it)
         self._captured = capture_it
 
     def begin(self) -> None:
@@ -140,10 +134,10 @@ class FlatStep:
     def __call__(self, minibatch: tuple[Tensor, ...]) -> Taken:
         """Take one step, or none where the loss or its gradient is not finite."""
         with torch.no_grad():
-            applied, losses = self._step(*minibatch)
-            if self._captured:  # the next step writes over them
-                applied, *losses = torch.stack([applied.to(losses[0].dtype), *losses]).unbind()
-        return Taken(tuple(losses), applied)
+            found = self._step(self._rate, *minibatch)
+            if self._captured:  # the next step writes over it
+                found = found.clone()
+        return Taken(found[1:], found[0])
 
     def end(self) -> None:
         """Put parameters and moments back, in place."""
@@ -177,8 +171,11 @@ class _Loss(nn.Module):
 
 def _adam_step(
     module: nn.Module, optimizer: torch.optim.Adam, loss: LossFunction, max_grad_norm: float
-) -> Callable[..., tuple[Tensor, Losses]]:
-    """Write the gradient step as a function of flat vectors, which it changes in place."""
+) -> Callable[..., Tensor]:
+    """Write the gradient step as a function of flat vectors, which it changes in place.
+
+    It returns whether it did so, 0 or 1, and the losses after it, as one vector.
+    """
     holder = _Loss(module, loss)
     layout = [(f"module.{name}", parameter.shape) for name, parameter in module.named_parameters()]
     sizes = [shape.numel() for _, shape in layout]
@@ -189,9 +186,7 @@ def _adam_step(
         losses = functional_call(holder, {name: piece.view(shape) for (name, shape), piece in pieces}, (minibatch,))
         return losses[0], tuple(value.detach() for value in losses)
 
-    def step(
-        flat: Tensor, average: Tensor, square: Tensor, count: Tensor, rate: Tensor, minibatch: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Losses]:
+    def step(flat: Tensor, average: Tensor, square: Tensor, count: Tensor, rate: Tensor, *minibatch: Tensor) -> Tensor:
         gradient, (total, losses) = grad_and_value(losses_of, has_aux=True)(flat, minibatch)
         norm = gradient.norm()
         applied = torch.isfinite(norm + total)
@@ -211,6 +206,6 @@ def _adam_step(
         for old, new in ((flat, new_flat), (average, new_average), (square, new_square)):
             old.copy_(torch.where(applied, new, old))
         count.copy_(new_count)
-        return applied, losses
+        return torch.stack([applied.to(total.dtype), *losses])
 
     return step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -142,11 +142,11 @@ def transcript(backend: str, kind: str, num_envs: int, normalise: bool = False) 
     env = BACKENDS[backend](factories, 7)
     moment = 0
 
-    def act(obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    def act(obs: Any, state: Any, starts: Any) -> tuple[Any, Any]:
         nonlocal moment
         actions = [[action_at(moment, index)] for index in range(num_envs)]
         moment += 1
-        return torch.tensor(actions), state
+        return np.array(actions, dtype=np.float32), state
 
     obs_normalizer = RunningNorm(4) if normalise else None
     reward_normalizer = RewardNormalizer(num_envs, GAMMA) if normalise else None

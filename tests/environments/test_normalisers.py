@@ -23,7 +23,7 @@ def by_hand(returns: list[float]) -> float:
 
 @pytest.mark.formula(
     "minerva.environments.normalisers",
-    r"G_t = r_t + \gamma G_{t-1}",
+    r"G_t = r_t + \gamma (1 - e_{t-1}) G_{t-1}",
     r"\sigma_G = \sqrt{\mathrm{Var}[G] + \epsilon}",
     r"\hat{r}_t = \mathrm{clip}\left( \frac{r_t}{\sigma_G},\; -c,\; c \right)",
 )
@@ -39,6 +39,21 @@ def test_by_hand() -> None:
     assert third == pytest.approx([0.0, 3 / by_hand([1, -2, 4.5, 3])], rel=1e-12)
     fourth = normalise(normalizer, [1.0, 1.0], [False, False], [False, False])
     assert fourth == pytest.approx([1 / by_hand([1, -2, 4.5, 3, 1, 2.5])] * 2, rel=1e-12)
+
+
+def test_steps_one_by_one_and_all_at_once_are_the_same() -> None:
+    rng = np.random.default_rng(0)
+    rewards = 1000 + rng.normal(size=(40, 3))
+    ended, restarting = rng.random((2, 40, 3)) < 0.2
+    restarting[7] = True
+    rewards[restarting] = 0
+    one, other = RewardNormalizer(3, gamma=0.9), RewardNormalizer(3, gamma=0.9)
+    single = np.stack([one.normalise(*step) for step in zip(rewards, ended, restarting, strict=True)])
+    first = other.normalise_all(rewards[:25], ended[:25], restarting[:25])
+    second = other.normalise_all(rewards[25:], ended[25:], restarting[25:])
+    np.testing.assert_allclose(np.concatenate([first, second]), single, rtol=1e-12)
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], value, rtol=1e-12, atol=0)
 
 
 def test_all_restarting_changes_nothing() -> None:

@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from minerva import environments
 from minerva.environments import EnvFactory, EnvironmentFailureError, GymnasiumBatch, RewardNormalizer
+from minerva.networks.numpy_mlp import Array
 from minerva.storage.rollout import Rollout
 from minerva.trainers.collector import Collector
 from minerva.utils.running_norm import RunningNorm
@@ -25,11 +25,11 @@ class Policy:
 
     def __init__(self) -> None:
         self.generator = torch.Generator().manual_seed(1)
-        self.seen: list[Tensor] = []
+        self.seen: list[Array] = []
 
-    def __call__(self, obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        self.seen.append(obs.clone())
-        return 0.1 * obs[:, :1] + torch.randn(len(obs), 1, generator=self.generator), state
+    def __call__(self, obs: Array, state: Array, starts: Array) -> tuple[Array, Array]:
+        self.seen.append(obs.copy())
+        return 0.1 * obs[:, :1] + torch.randn(len(obs), 1, generator=self.generator).numpy(), state
 
 
 def collector(policy: Policy, normalise: bool = True, seed: int = 3) -> tuple[Collector, RunningNorm | None]:
@@ -61,7 +61,7 @@ def test_the_policy_acts_on_what_is_stored() -> None:
     one.begin()
     for _ in range(STEPS):
         one.step()
-    assert torch.equal(torch.stack(policy.seen), one.rollout.obs[:-1])
+    assert np.array_equal(np.stack(policy.seen), one.rollout.obs[:-1].numpy())
     assert norm is not None
     assert norm.count.item() == pytest.approx(2 * (STEPS + 1) + 1e-4)
     # The last observation is not taken in again where the next rollout begins.
@@ -72,12 +72,20 @@ def test_the_policy_acts_on_what_is_stored() -> None:
     assert norm.count.item() == pytest.approx(2 * (STEPS + 2) + 1e-4)
 
 
-def test_the_step_returned_is_raw() -> None:
+def test_the_steps_returned_are_raw_and_rewards_are_normalised_once_a_rollout_is_full() -> None:
     one, _ = collector(Policy())
+    reference = RewardNormalizer(2, 0.9)
     one.begin()
-    step = one.step()
-    assert not np.array_equal(step.observations, one.rollout.obs[1].numpy())
-    assert not np.allclose(step.rewards, one.rollout.rewards[0].numpy())
+    for _ in range(2):
+        steps = [one.step() for _ in range(STEPS - 1)]
+        np.testing.assert_array_equal(one.rollout.rewards[:-1], np.stack([x.rewards for x in steps]).astype(np.float32))
+        steps.append(one.step())
+        assert not np.array_equal(steps[0].observations, one.rollout.obs[1].numpy())
+        # One step at a time, as they came.
+        expected = [reference.normalise(x.rewards, x.terminated | x.truncated, x.restarting) for x in steps]
+        np.testing.assert_allclose(one.rollout.rewards.numpy(), np.stack(expected), rtol=1e-6)
+        assert any(x.restarting.any() for x in steps)
+        one.rollout.carry_over()
 
 
 def test_a_failed_step_stores_nothing() -> None:
@@ -135,13 +143,21 @@ def test_episodes_that_cannot_go_on_end_with_the_newest_step() -> None:
 
     one, other = make(), make()
     one.begin()
-    for _ in range(3):
-        one.step()
+    before = [one.step().rewards for _ in range(3)]
     assert not one.rollout.truncated.any()
     note = other.load_state_dict(copy.deepcopy(one.state_dict()))
     assert note is not None and "fresh ones start" in note
     assert other.rollout.truncated[:3].tolist() == [[0.0] * 4, [0.0] * 4, [1.0] * 4]
-    returns = other.state_dict()["reward_normalizer"]["discounted_return"]
-    assert not returns.any()
     step = other.step()
     assert step.restarting.all() and other.rollout.restarting[3].all() and other.rollout.starts[4].all()
+    # The returns that rewards are divided by the deviation of begin anew as well.
+    rewards = np.stack([*before, step.rewards, *(other.step().rewards for _ in range(STEPS - 4))])
+    ended, restarting = np.zeros((2, STEPS, 4), dtype=np.bool_)
+    ended[2], restarting[3] = True, True
+    expected = RewardNormalizer(4, 0.9).normalise_all(rewards, ended, restarting)
+    np.testing.assert_allclose(other.rollout.rewards.numpy(), expected, rtol=1e-5)
+    for _ in range(2):  # saved with a full rollout, and with an empty one
+        assert other.state_dict()["reward_normalizer"]["discounted_return"].all()
+        one.load_state_dict(copy.deepcopy(other.state_dict()))
+        assert not one.state_dict()["reward_normalizer"]["discounted_return"].any()
+        other.rollout.carry_over()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from minerva.trainers.accelerate import compiled, compiler_available
+from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.gradient_step import FlatStep, GradientStep, PlainStep
 
 needs_compiler = pytest.mark.skipif(
@@ -109,20 +109,6 @@ def test_compiled_steps_are_the_same_twice() -> None:
         step.end()
         results.append(module.state_dict())
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
-
-
-@needs_compiler
-def test_many_functions_of_the_same_source_can_be_compiled() -> None:
-    class Scale:
-        def __init__(self, factor: float) -> None:
-            self.factor = factor
-
-        def __call__(self, x: Tensor) -> Tensor:
-            return self.factor * x
-
-    with torch._dynamo.config.patch(recompile_limit=1):
-        for factor in (1.5, 2.5, 3.5):  # each with a constant of its own
-            assert compiled(Scale(factor).__call__)(torch.ones(2)).tolist() == [factor, factor]
 
 
 @pytest.mark.formula(

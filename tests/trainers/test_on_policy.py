@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from minerva import environments
+from minerva.networks.numpy_mlp import Array
 from minerva.trainers import on_policy
 from minerva.trainers.run import Run
 from minerva.utils.running_norm import RunningNorm
@@ -49,9 +51,9 @@ def test_the_collector_takes_its_normalisers_and_shapes_from_config_and_agent(no
     norm = RunningNorm(3) if normalised else nn.Identity()
     seen: list[Any] = []
 
-    def act(obs: torch.Tensor, state: torch.Tensor, starts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        seen.append(obs.clone())
-        return torch.zeros(3, 1), state
+    def act(obs: Array, state: Array, starts: Array) -> tuple[Array, Array]:
+        seen.append(obs.copy())
+        return np.zeros((3, 1), dtype=np.float32), state
 
     collector = on_policy.make_collector(env, 5, 1, torch.device("cpu"), act, norm, 0.99 if normalised else None)
     collector.begin()

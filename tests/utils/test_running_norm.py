@@ -36,6 +36,7 @@ def test_starts_at_mean_zero_variance_one() -> None:
     "minerva.utils.running_norm",
     r"n = n_A + n_B",
     r"\bar{x}_B = \frac{1}{n_B} \sum_{i \in B} x_i",
+    r"n_B \sigma_B^2 = \sum_{i \in B} (x_i - \bar{x}_B)^2",
     r"\bar{x} = \bar{x}_A + \delta \frac{n_B}{n}",
     r"\sigma^2 = \frac{n_A}{n} \sigma_A^2 + \frac{n_A n_B}{n^2} \delta^2 + \frac{n_B}{n} \sigma_B^2",
 )
@@ -52,6 +53,7 @@ def test_one_batch_by_hand() -> None:
     "minerva.utils.running_norm",
     r"n = n_A + n_B",
     r"\bar{x}_B = \frac{1}{n_B} \sum_{i \in B} x_i",
+    r"n_B \sigma_B^2 = \sum_{i \in B} (x_i - \bar{x}_B)^2",
     r"\delta = \bar{x}_B - \bar{x}_A",
     r"\bar{x} = \bar{x}_A + \delta \frac{n_B}{n}",
     r"\sigma^2 = \frac{n_A}{n} \sigma_A^2 + \frac{n_A n_B}{n^2} \delta^2 + \frac{n_B}{n} \sigma_B^2",

@@ -17,13 +17,13 @@ from minerva.callbacks import CallbackLike
 from minerva.environments.base import box_bounds
 from minerva.environments.ids import EnvFactory
 from minerva.storage.replay import Replay
-from minerva.trainers.accelerate import accelerated, compiler_available
+from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.collector import ReplayCollector
 from minerva.trainers.health import MPO_RULES, Health, warn_of_skipped
 from minerva.trainers.loop import off_policy_loop
 from minerva.trainers.mpo.agent import Actor, MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
-from minerva.trainers.mpo.update import Batch, Metrics, Noise, SequenceBatch, apply_update, named_metrics
+from minerva.trainers.mpo.update import Batch, Metrics, SequenceBatch, make_step, named_metrics
 from minerva.trainers.run import Run, TrainingResult
 from minerva.trainers.trainer import Trainer
 from minerva.utils.running_norm import RunningNorm
@@ -228,16 +228,9 @@ class MPOTrainer(Trainer):
         return named
 
     def _make_step(self) -> Callable[..., tuple[Tensor, Metrics]]:
-        agent, kind = self.agent, SequenceBatch if self.config.sequences else Batch
-        size = len(kind._fields)
-
-        def step(*tensors: Tensor) -> tuple[Tensor, Metrics]:
-            batch, noise = kind(*tensors[:size]), Noise(*tensors[size:])
-            return apply_update(agent.compute, agent.learned, agent.skipped, batch, noise)
-
-        acceleration = self.acceleration or "none"
-        written = (*agent.learned, agent.skipped)
-        return accelerated(step, written, "compiled" in acceleration, "captured" in acceleration)
+        agent, way = self.agent, self.acceleration or "none"
+        kind = SequenceBatch if self.config.sequences else Batch
+        return make_step(agent.compute, agent.learned, agent.skipped, kind, "compiled" in way, "captured" in way)
 
     def _sample(self, count: int) -> list[Batch] | list[SequenceBatch]:
         """Draw the batches of a round of updates."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from minerva.objectives import mpo
 from minerva.objectives.gaussian import gaussian_log_prob
 from minerva.objectives.kl import kl_of_means, kl_of_stds
 from minerva.objectives.retrace import retrace_target
+from minerva.trainers.accelerate import accelerated
 from minerva.trainers.flat import FlatModule, FlatOptimizer
 from minerva.trainers.mpo.config import MPOConfig
 
@@ -347,6 +349,24 @@ def apply_update(
         old.copy_(torch.where(finite, value, old))
     skipped.add_(~finite)
     return finite, metrics
+
+
+def make_step(
+    compute: MPOUpdate,
+    learned: Learned,
+    skipped: Tensor,
+    kind: type[Batch] | type[SequenceBatch],
+    compile_it: bool,
+    capture_it: bool,
+) -> Callable[..., tuple[Tensor, Metrics]]:
+    """Make `apply_update` as a function of the tensors of a batch of that kind, and of noise: as is, or accelerated."""
+    first, size = len(learned), len(kind._fields)
+
+    def step(*tensors: Tensor) -> tuple[Tensor, Metrics]:
+        old, count, inputs = Learned(*tensors[:first]), tensors[first], tensors[first + 1 :]
+        return apply_update(compute, old, count, kind(*inputs[:size]), Noise(*inputs[size:]))
+
+    return accelerated(step, (*learned, skipped), compile_it, capture_it)
 
 
 def noise_shapes(batch: Batch | SequenceBatch, config: MPOConfig) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -7,18 +7,14 @@ from typing import Any, NamedTuple
 
 import torch
 from gymnasium import Space
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from minerva.networks.cnn import NatureCNN
 from minerva.networks.encoders import DictEncoder, encoder_for, looks_at_images
 from minerva.networks.heads import ActionHead, GaussianHead, Parameters, head_for
-from minerva.networks.lstm import LSTMCore, NumpyLSTM
+from minerva.networks.lstm import LSTMCore
 from minerva.networks.mlp import Hidden, tanh_mlp
-from minerva.networks.numpy_mlp import NumpyMLP
 from minerva.networks.trunk import Column, Trunk
-from minerva.trainers.accelerate import Captured
-from minerva.trainers.collector import Act
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.utils.running_norm import RunningNorm
 
@@ -308,51 +304,12 @@ def _encoder(
     return encoder, features.shape[1]
 
 
-# Acting while experience is collected
-
-
 def draw_noise(
     head: ActionHead, count: int, generator: torch.Generator | None, device: torch.device | None = None
 ) -> Tensor:
     """Draw what `count` actions are sampled with, ``[count, A]``."""
     draw = torch.randn if head.noise == "normal" else torch.rand
     return draw(count, head.action_dim, generator=generator, device=device)
-
-
-def make_actor(agent: Agent, generator: torch.Generator) -> Act:
-    """Make the function that acts while experience is collected: `Agent.step`, small networks on a CPU on NumPy.
-
-    Args:
-        agent: Its memory is shared, so the function acts with whatever an update or `load_state_dict` wrote there.
-        generator: Draws the noise, where the agent is.
-    """
-    if agent.device.type == "cuda" and can_be_captured(agent):
-        return _captured_actor(agent, generator)
-    policy = _numpy_policy(agent) if agent.device.type == "cpu" else None
-    if policy is None:
-        return lambda obs, state, starts: agent.step(obs, state, starts, generator)
-    head = agent.head
-    log_std = agent.actor_logstd.detach().numpy() if isinstance(head, GaussianHead) else None
-
-    def act(obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        given, state = policy(obs, state, starts)
-        noise = draw_noise(head, len(obs), generator).numpy()
-        parameters = (given,) if log_std is None else (given, log_std)
-        return torch.from_numpy(head.sample_numpy(parameters, noise)), state
-
-    return act
-
-
-def _captured_actor(agent: Agent, generator: torch.Generator) -> Act:
-    """Make it as a graph, the noise drawn outside."""
-
-    @torch.no_grad()
-    def choose(obs: Tensor, noise: Tensor) -> Tensor:
-        return agent.head.sample(agent._policy(obs)[0], noise)
-
-    captured = Captured(choose, ())
-    device = agent.device
-    return lambda obs, state, starts: (captured(obs, draw_noise(agent.head, len(obs), generator, device)), state)
 
 
 def can_be_captured(agent: Agent) -> bool:
@@ -362,40 +319,3 @@ def can_be_captured(agent: Agent) -> bool:
     """
     encoders = [] if agent.trunk is None else [column.encoder for column in agent.trunk.columns]
     return not agent.state_dim and all(isinstance(encoder, (Hidden, NatureCNN, DictEncoder)) for encoder in encoders)
-
-
-def acts_on_numpy(agent: Agent) -> bool:
-    """Whether the agent's policy can act on NumPy."""
-    columns = [] if agent.trunk is None else agent.trunk.columns
-    hidden = all(isinstance(column.encoder, Hidden) and NumpyMLP.runs(column.encoder) for column in columns)
-    return not agent.mask_dim and hidden and NumpyMLP.runs(agent.actor_mean)
-
-
-NumpyPolicy = Callable[[Tensor, Tensor, Tensor], tuple[NDArray[Any], Tensor]]
-
-
-def _numpy_policy(agent: Agent) -> NumpyPolicy | None:
-    """Give what the policy's network says, and the state after, on NumPy; None where torch has to do it."""
-    if not acts_on_numpy(agent):
-        return None
-    trunk, last = agent.trunk, NumpyMLP(agent.actor_mean)
-    if trunk is None:
-        return lambda obs, state, starts: (last(obs.numpy()), state)
-    columns = trunk.columns
-    encoders = [NumpyMLP(column.encoder) for column in columns if isinstance(column.encoder, Hidden)]
-    if not trunk.recurrent:
-        return lambda obs, state, starts: (last(encoders[0](obs.numpy())), state)
-    memories = [NumpyLSTM(column.memory) for column in columns if column.memory is not None]
-    size = trunk.policy.state_dim
-
-    def policy(obs: Tensor, state: Tensor, starts: Tensor) -> tuple[NDArray[Any], Tensor]:
-        rows, old = obs.numpy(), (state * (1 - starts).unsqueeze(-1)).numpy()
-        new = torch.empty_like(state)
-        outputs = []
-        for i, (encoder, memory) in enumerate(zip(encoders, memories, strict=True)):
-            where = slice(i * size, (i + 1) * size)
-            out, new.numpy()[:, where] = memory(encoder(rows), old[:, where])
-            outputs.append(out)
-        return last(outputs[0]), new
-
-    return policy

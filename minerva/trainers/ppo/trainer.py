@@ -25,7 +25,8 @@ from minerva.trainers.on_policy import (
     settle_compiled,
     whole_rollouts,
 )
-from minerva.trainers.ppo.agent import Agent, MakeEncoder, acts_on_numpy, make_actor, make_agent
+from minerva.trainers.ppo.acting import acts_on_numpy, make_actor
+from minerva.trainers.ppo.agent import Agent, MakeEncoder, make_agent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.update import Batch, UpdateResult, make_gradient_step, make_optimizer, update
 from minerva.trainers.run import Run

@@ -177,9 +177,8 @@ def minibatches(batch: Batch, config: PPOConfig, generator: torch.Generator) -> 
             chosen = order[start : start + size]
             yield Batch(*(*(part[:, chosen] for part in batch[:-1]), batch.state[chosen]))
         return
-    shuffled = [part[order] for part in batch]
-    for start in range(0, count, size):
-        yield Batch(*(part[start : start + size] for part in shuffled))
+    for parts in zip(*(torch.split(part[order], size) for part in batch), strict=True):
+        yield Batch(*parts)
 
 
 def update(
@@ -205,19 +204,20 @@ def update(
     variance = explained_variance(batch.returns, batch.values, batch.weights)
     coefficients = coefficients_at(remaining, config, batch.values)
     taken = []
+    gradient_step.begin()
     for epoch in range(config.update_epochs):
         if config.recompute_advantages and epoch > 0:
+            gradient_step.end()  # the critic is asked
             batch = batch._replace(**recomputed(agent, rollout, config))
-        gradient_step.begin()
         for minibatch in minibatches(batch, config, generator):
             filled = filled_up(minibatch, config) if gradient_step.static_shapes else minibatch
             taken.append(gradient_step((*filled, *coefficients)))
-        gradient_step.end()
         newest = MinibatchLosses(*taken[-1].losses)
         if config.target_kl and 0 < config.target_kl < newest.approx_kl.item():
             break
+    gradient_step.end()
     gradient_steps = int(torch.stack([one.applied for one in taken]).sum())
-    table = torch.stack([torch.stack(one.losses) for one in taken]).cpu()  # [minibatches, losses]
+    table = torch.stack([one.losses for one in taken]).cpu()  # [minibatches, losses]
     last, means = (dict(zip(MinibatchLosses._fields, row.tolist(), strict=True)) for row in (table[-1], table.mean(0)))
     metrics = {
         "losses/value_loss": last["value"],

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import Space, spaces
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from minerva.environments.base import box_bounds
 from minerva.environments.spaces import category_counts
 from minerva.networks.duals import DualVariable, inverse_softplus
 from minerva.networks.heads import head_for
-from minerva.networks.lstm import NumpyLSTM
-from minerva.networks.numpy_mlp import NumpyMLP
 from minerva.objectives.returns import (
     Advantages,
     bootstrapped_returns,
@@ -24,17 +20,23 @@ from minerva.objectives.returns import (
     temporal_difference,
 )
 from minerva.storage.rollout import Rollout
-from minerva.trainers.accelerate import compiled
-from minerva.trainers.collector import Act
+from minerva.trainers.accelerate import Captured, Compiled
 from minerva.trainers.health import warn_of_skipped
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.discrete_policy import DiscretePolicy
-from minerva.trainers.vmpo.gaussian_mlp_policy import LOG_STD_RANGE, SquashedGaussianPolicy
+from minerva.trainers.vmpo.gaussian_mlp_policy import SquashedGaussianPolicy
 from minerva.trainers.vmpo.kinds import ActionKind, ContinuousActions, DiscreteActions
-from minerva.trainers.vmpo.update import CapturedMStep, Experience, MStep, Multipliers, VMPOUpdate
+from minerva.trainers.vmpo.update import (
+    CapturedMStep,
+    EStep,
+    Experience,
+    MStep,
+    Multipliers,
+    VMPOUpdate,
+    captured_e_step,
+)
 from minerva.utils.running_norm import RunningNorm
 
-Array = NDArray[np.float32]
 Policy = SquashedGaussianPolicy | DiscretePolicy
 
 
@@ -93,14 +95,20 @@ class VMPOAgent(nn.Module):
         self.obs_normalizer.cpu()  # it takes in observations as they come from the environments
         self.skipped = 0
         self._update = VMPOUpdate(self.policy, self.alphas, self.temperature, self._kind, config)
+        self._e_step: EStep = self._update.e_step
         self._m_step: MStep = self._update.m_step
+        self._close: Callable[..., Any] = self._update.close
         self._learned = self._update.start()
 
     def use_accelerated(self, compile_it: bool, capture_it: bool) -> None:
-        """Compile the M-step from now on, capture it as a graph, or both; every batch must be as long as the first."""
-        if self._m_step == self._update.m_step:
-            step = compiled(self._update.m_step) if compile_it else self._update.m_step
-            self._m_step = CapturedMStep(step, self._learned.fitted) if capture_it else step
+        """Compile the M-step from now on, capture update and all as graphs, or both; batches must be of one length."""
+        if self._m_step != self._update.m_step:
+            return
+        step = Compiled(self._update.m_step) if compile_it else self._update.m_step
+        self._m_step = step
+        if capture_it:
+            self._m_step = CapturedMStep(step, self._learned.fitted)
+            self._e_step, self._close = captured_e_step(self._update.e_step), Captured(self._update.close, ())
 
     @property
     def old_names(self) -> tuple[str, ...]:
@@ -252,25 +260,26 @@ class VMPOAgent(nn.Module):
         old = self._learned
         share = torch.full((1,), learning_rate_share, device=self.device)
         with torch.no_grad():
-            new, weighted, metrics = self._update.e_step(old, rows)
-            numbers = [metrics["vmpo/dual_loss"]]
+            new, weighted, metrics = self._e_step(old, rows)
+            numbers = [metrics["vmpo/dual_loss"].clone()]
             for m_step in range(self.config.m_steps):
                 if m_step > 0 and self.config.recompute_advantages:
                     rows = self._estimated_anew(rows, rollout, new.fitted.policy)
-                    new, weighted, metrics = self._update.e_step(new, rows)
-                    numbers.append(metrics["vmpo/dual_loss"])
+                    new, weighted, metrics = self._e_step(new, rows)
+                    numbers.append(metrics["vmpo/dual_loss"].clone())
                 for part in weighted.parts(self.config.minibatches, generator):
                     fitted, losses = self._m_step(new.fitted, part, share)
                     new = new._replace(fitted=fitted)
                     numbers += [losses.total, losses.alpha, losses.norms]
-            if not all(part.isfinite().all() for part in (torch.stack(numbers), *new.tensors().values())):
+            finite, closing = self._close(old, new, weighted, losses, torch.stack(numbers))
+            names, values = zip(*(metrics | closing).items(), strict=True)
+            applied, *found = torch.stack([finite.to(values[0].dtype), *values]).tolist()
+            if not applied:
                 self._skip()
                 return None
-            metrics |= self._update.m_step_metrics(new.fitted, losses)
-            metrics |= self._update.final_metrics(old, new, weighted)
             for name, tensor in new.tensors().items():
                 old.tensors()[name].copy_(tensor)
-            return dict(zip(metrics, torch.stack(list(metrics.values())).tolist(), strict=True))
+            return dict(zip(names, found, strict=True))
 
     def _estimated_anew(self, rows: Experience, rollout: Rollout | None, vector: Tensor) -> Experience:
         """Put advantages and returns as the critic of `vector` sees them in the place of those before."""
@@ -308,7 +317,7 @@ class VMPOAgent(nn.Module):
                 parts[name] = part.masked_fill(void if part.dim() == 1 else void.unsqueeze(-1), 0.0)
             if self.policy.mask_dim:
                 parts["obs"][void, -self.policy.mask_dim :] = 1.0  # else nothing were left to choose from
-        past = self._past(tensor(batch["state"]), tensor(batch["starts"]), count) if self.state_dim else _NO_PAST
+        past = self._past(tensor(batch["state"]), tensor(batch["starts"]), count) if self.state_dim else _no_past(like)
         return Experience(
             **{name: part for name, part in parts.items() if name not in old},
             old=tuple(parts[name] for name in old),
@@ -341,7 +350,8 @@ class VMPOAgent(nn.Module):
                 tensor.copy_(state[name])
 
 
-_NO_PAST = {"state": torch.zeros(0), "starts": torch.zeros(0)}
+def _no_past(like: Tensor) -> dict[str, Tensor]:
+    return {"state": like.new_zeros(0), "starts": like.new_zeros(0)}
 
 
 def _make_policy(
@@ -393,70 +403,6 @@ def _make_policy(
         config.lstm_layer_norm,
     )
     return policy, ContinuousActions(policy, config)
-
-
-# Acting while experience is collected
-
-
-def acts_on_numpy(policy: Policy) -> bool:
-    """Whether a policy can act on NumPy."""
-    return not policy.mask_dim
-
-
-def make_actor(agent: VMPOAgent, generator: torch.Generator, policy: Policy | None = None) -> Act:
-    """Make the function that acts while experience is collected: `VMPOAgent.step`, on a CPU on NumPy.
-
-    Args:
-        agent: Its memory is shared, so the function acts with whatever an update or `load_state_dict` wrote there.
-        generator: Draws the noise, where the acting policy is.
-        policy: What acts in the agent's place, its twin on the CPU.
-    """
-    policy = policy or agent.policy
-    if policy.value_head.weight.device.type != "cpu" or not acts_on_numpy(policy):
-        return lambda obs, state, starts: agent.step(obs, state, starts, generator)
-    sample = _numpy_sampler(policy, generator)
-    encoder = NumpyMLP(policy.policy_encoder)
-    if policy.policy_memory is None or policy.value_memory is None:
-        return lambda obs, state, starts: (torch.from_numpy(sample(encoder(obs.numpy()))), state)
-    columns = [(encoder, NumpyLSTM(policy.policy_memory))]
-    if not policy.shared_encoder:  # the critic does not act, but has to remember
-        columns.append((NumpyMLP(policy.value_encoder), NumpyLSTM(policy.value_memory)))
-
-    def act(obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        rows, old = obs.numpy(), (state * (1 - starts).unsqueeze(-1)).numpy()
-        parts = zip(columns, np.split(old, len(columns), axis=1), strict=True)
-        features, states = zip(*(memory(encode(rows), part) for (encode, memory), part in parts), strict=True)
-        return torch.from_numpy(sample(features[0])), torch.from_numpy(np.concatenate(states, axis=1))
-
-    return act
-
-
-def _numpy_sampler(policy: Policy, generator: torch.Generator) -> Callable[[Array], Array]:
-    """Make the function that samples actions ``[N, A]`` from the policy's features ``[N, F]``."""
-    if isinstance(policy, DiscretePolicy):
-        head, logits = policy.head, NumpyMLP(nn.Sequential(policy.policy_logits))
-        return lambda x: head.sample_numpy(
-            (logits(x),), torch.rand(len(x), head.action_dim, generator=generator).numpy()
-        )
-    mean_head, std_head = NumpyMLP(nn.Sequential(policy.policy_mean)), policy.policy_logstd
-    log_stds: Callable[[Array], Array]
-    if isinstance(std_head, nn.Linear):
-        log_stds = NumpyMLP(nn.Sequential(std_head))
-    else:
-        free = std_head.detach().numpy()
-        log_stds = lambda features: free  # noqa: E731
-    low, high = policy.action_low.numpy(), policy.action_high.numpy()
-
-    def sample(features: Array) -> Array:
-        mean = mean_head(features)
-        noise = torch.randn(mean.shape, generator=generator).numpy()
-        # LaTeX: u = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)
-        raw = mean + np.exp(np.clip(log_stds(features), *LOG_STD_RANGE)) * noise
-        # LaTeX: a_j = c_j + h_j \tanh(u_j)
-        actions: Array = (high + low) / 2 + (high - low) / 2 * np.tanh(raw)
-        return np.clip(actions, low, high)
-
-    return sample
 
 
 # Between rollout and agent

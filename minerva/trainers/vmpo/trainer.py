@@ -26,7 +26,8 @@ from minerva.trainers.on_policy import (
 )
 from minerva.trainers.run import Run
 from minerva.trainers.trainer import Trainer
-from minerva.trainers.vmpo.agent import VMPOAgent, acts_on_numpy, make_actor, make_batch
+from minerva.trainers.vmpo.acting import acts_on_numpy, make_actor
+from minerva.trainers.vmpo.agent import VMPOAgent, make_batch
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.utils.seeding import initialisation_seed, torch_generator
 

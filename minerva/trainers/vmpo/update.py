@@ -70,8 +70,8 @@ class Experience(NamedTuple):
 
     def finite(self) -> bool:
         """Whether all of them are numbers; a logit of the policy that acted may be -∞, a probability of 0."""
-        parts = (part for part in self if isinstance(part, Tensor))
-        return all(bool(part.isfinite().all()) for part in parts) and all(bool((x < torch.inf).all()) for x in self.old)
+        parts = [part.isfinite().all() for part in self if isinstance(part, Tensor)]
+        return bool(torch.stack([*parts, *((x < torch.inf).all() for x in self.old)]).all())
 
 
 class Weighted(NamedTuple):
@@ -157,6 +157,8 @@ class MStepLosses(NamedTuple):
     norms: Tensor  # of the gradients before clipping, added up
 
 
+EStep = Callable[[Learned, Experience], tuple[Learned, Weighted, dict[str, Tensor]]]
+"""`VMPOUpdate.e_step`, as it is or accelerated."""
 MStep = Callable[[Fitted, Weighted, Tensor], tuple[Fitted, MStepLosses]]
 """`VMPOUpdate.m_step`, as it is or accelerated."""
 
@@ -275,10 +277,7 @@ class VMPOUpdate:
         )
         policy = self._policy_optimizer(old.policy, old.policy_moments, gradient, old.steps, share)
         new = Fitted(policy.vector, policy.moments, alphas, alphas_moments, old.steps + 1)
-        (total, nll, noise, penalties, value, alpha, kept_kls, kls, norms) = losses
-        return new, MStepLosses(
-            total, nll, noise, penalties, value, alpha, kept_kls, kls, norms + policy.norm
-        )  # torch 2.11's compiler does not know `_replace`
+        return new, losses._replace(norms=losses.norms + policy.norm)
 
     def _loss(self, vector: Tensor, old: Fitted, batch: Weighted) -> tuple[Tensor, tuple[MStepLosses, Tensor, Tensor]]:
         """Give the loss of policy and critic; beside it its parts, and the multipliers that it was made with."""
@@ -327,7 +326,26 @@ class VMPOUpdate:
 
     # What is logged
 
-    def m_step_metrics(self, new: Fitted, losses: MStepLosses) -> dict[str, Tensor]:
+    def close(
+        self, old: Learned, new: Learned, batch: Weighted, losses: MStepLosses, numbers: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Look at an update that was made.
+
+        Args:
+            old: What was learned before it.
+            new: What is learned after it.
+            batch: What the last E-step made of the rollout.
+            losses: Of the last M-step.
+            numbers: All losses on the way.
+
+        Returns:
+            Whether all numbers are finite, a scalar, and what is logged.
+        """
+        parts = (numbers, *new.tensors().values())
+        finite = torch.stack([part.isfinite().all() for part in parts]).all()
+        return finite, {**self._m_step_metrics(new.fitted, losses), **self._final_metrics(old, new, batch)}
+
+    def _m_step_metrics(self, new: Fitted, losses: MStepLosses) -> dict[str, Tensor]:
         """Name the losses and divergences of the last M-step's forward pass, and the multipliers after it."""
         metrics = {
             "loss/total": losses.total,
@@ -348,7 +366,7 @@ class VMPOUpdate:
             }
         return metrics
 
-    def final_metrics(self, old: Learned, new: Learned, batch: Weighted) -> dict[str, Tensor]:
+    def _final_metrics(self, old: Learned, new: Learned, batch: Weighted) -> dict[str, Tensor]:
         """Look at policy and critic after an update."""
         parameters, value = self._policy(new.fitted.policy, batch.obs, batch.state, batch.starts)
         duals = torch.cat([new.fitted.alphas, new.temperature])
@@ -361,6 +379,17 @@ class VMPOUpdate:
             "value/pred_std": weighted_variance(value, batch.counted).sqrt(),
             "health/dual_saturation": (duals <= MINIMUM).to(duals.dtype).mean(),
         }
+
+
+def captured_e_step(e_step: EStep) -> EStep:
+    """Make an E-step on a GPU a graph. What it gives is its own memory: the next E-step writes over it."""
+    graph = Captured(e_step, ())
+
+    def call(old: Learned, rows: Experience) -> tuple[Learned, Weighted, dict[str, Tensor]]:
+        new, weighted, logged = graph(old, rows)
+        return new, Weighted(*weighted), logged  # another one each time, for the M-step to tell them apart
+
+    return call
 
 
 class CapturedMStep:

@@ -17,12 +17,12 @@ from torch.distributions import Independent, Normal
 
 from minerva.networks.action_critic import Critic as NetworksCritic
 from minerva.networks.diagonal_gaussian import DiagonalGaussianPolicy as NetworksPolicy
-from minerva.trainers.accelerate import accelerated, compiler_available
+from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.health import warn_of_skipped
 from minerva.trainers.mpo import update as update_module
 from minerva.trainers.mpo.agent import Actor, Critic, DiagonalGaussianPolicy, MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
-from minerva.trainers.mpo.update import Batch, Noise, SequenceBatch, apply_update, noise_shapes
+from minerva.trainers.mpo.update import Batch, Noise, SequenceBatch, make_step, noise_shapes
 from minerva.utils.running_norm import RunningNorm
 from tests.trainers.mpo.oracle_mpo_update import Oracle
 
@@ -818,15 +818,8 @@ def test_a_copy_learns_as_the_agent_does_and_apart_from_it() -> None:
 # Compiled and captured
 
 
-def trainable(agent: MPOAgent, compiled: bool, captured: bool) -> Callable[..., Any]:
-    def step(*tensors: Tensor) -> Any:
-        return apply_update(agent.compute, agent.learned, agent.skipped, Batch(*tensors[:5]), Noise(*tensors[5:]))
-
-    return accelerated(step, (*agent.learned, agent.skipped), compiled, captured)
-
-
 def check_accelerated(agent: MPOAgent, plain: MPOAgent, compiled: bool, captured: bool) -> None:
-    step = trainable(agent, compiled, captured)
+    step = make_step(agent.compute, agent.learned, agent.skipped, Batch, compiled, captured)
     for seed in range(5):
         batch = plain.to_batch(transitions(seed))
         noise = plain.draw_noise(batch)

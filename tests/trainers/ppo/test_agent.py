@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from minerva.trainers.ppo.agent import Agent, make_actor
+from minerva.trainers.ppo.acting import make_actor
+from minerva.trainers.ppo.agent import Agent
 from minerva.utils.running_norm import RunningNorm
 from tests.objectives import oracle_ppo as oracle
+from tests.trainers.acting import on_tensors
 from tests.trainers.ppo.samples import ACT, OBS, layers_of, make_agent, make_config, make_rollout, run_update
 
 
@@ -121,7 +123,7 @@ def test_acting_draws_from_the_generator_given_and_no_other() -> None:
 def test_actions_are_noise_around_the_mean_of_the_oracles_network(on_numpy: bool) -> None:
     agent, obs = make_agent(), torch.randn(4, OBS)
     generator = torch.Generator().manual_seed(1)
-    found = make_actor(agent, generator)(obs, *no_memory(4))[0] if on_numpy else agent.act(obs, generator)
+    found = on_tensors(make_actor(agent, generator))(obs, *no_memory(4))[0] if on_numpy else agent.act(obs, generator)
     means = oracle.mlp(layers_of(agent.actor_mean), obs.double().numpy())
     std = agent.actor_logstd[0].detach().double().exp().numpy()
     noise = torch.randn(4, ACT, generator=torch.Generator().manual_seed(1)).double().numpy()
@@ -130,7 +132,7 @@ def test_actions_are_noise_around_the_mean_of_the_oracles_network(on_numpy: bool
 
 def test_the_actor_of_a_rollout_acts_as_the_agent_does_whatever_was_written_to_it() -> None:
     agent, obs = make_agent(), torch.randn(4, OBS)
-    act = make_actor(agent, torch.Generator().manual_seed(1))
+    act = on_tensors(make_actor(agent, torch.Generator().manual_seed(1)))
     reference = torch.Generator().manual_seed(1)
     before = torch.random.get_rng_state()
     torch.testing.assert_close(act(obs, *no_memory(4))[0], agent.act(obs, reference))

@@ -37,10 +37,11 @@ def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytes
     means: list[torch.Tensor] = []
     minibatches = 0
 
-    def watch_act(obs: torch.Tensor, *memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        actions, state = act(obs, *memory)
+    def watch_act(*arrays: Any) -> tuple[Any, Any]:
+        actions, state = act(*arrays)
+        obs, *memory = map(torch.tensor, arrays)
         with torch.no_grad():
-            seen.append((obs.clone(), agent.score(agent.describe(obs, *memory)[0], actions)[0]))
+            seen.append((obs, agent.score(agent.describe(obs, *memory)[0], torch.tensor(actions))[0]))
         return actions, state
 
     def watch_batch(*args: Any) -> Batch:

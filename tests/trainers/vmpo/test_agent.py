@@ -9,10 +9,12 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from minerva.storage.rollout import Rollout
-from minerva.trainers.vmpo.agent import VMPOAgent, make_actor, make_batch
+from minerva.trainers.vmpo.acting import make_actor
+from minerva.trainers.vmpo.agent import VMPOAgent, make_batch
 from minerva.trainers.vmpo.discrete_policy import DiscretePolicy
 from minerva.utils.running_norm import RunningNorm
 from tests.objectives import oracle_ppo, oracle_vmpo
+from tests.trainers.acting import on_tensors
 from tests.trainers.vmpo.small_agent import ACT, HIGH, LOW, OBS, gaussian, make_agent, make_data, make_discrete_agent
 
 NO_MEMORY = torch.zeros(5, 0), torch.zeros(5)
@@ -65,7 +67,7 @@ def test_acting_in_one_observation_or_many() -> None:
 @pytest.mark.parametrize("fields", [{}, {"shared_encoder": True}, {"ppo_like_backbone": True}])
 def test_the_actor_of_a_rollout_acts_as_the_policy_does_whatever_was_written_to_it(fields: dict[str, Any]) -> None:
     agent, obs = make_agent(**fields, policy_lr=0.1), torch.randn(5, OBS)
-    act = make_actor(agent, torch.Generator().manual_seed(1))
+    act = on_tensors(make_actor(agent, torch.Generator().manual_seed(1)))
     reference = torch.Generator().manual_seed(1)
 
     def check() -> Tensor:
@@ -91,14 +93,14 @@ def test_the_actor_of_a_rollout_acts_as_the_policy_does_whatever_was_written_to_
 
 
 @pytest.mark.formula(
-    "minerva.trainers.vmpo.agent",
+    "minerva.trainers.vmpo.acting",
     r"u = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)",
     r"a_j = c_j + h_j \tanh(u_j)",
 )
 @pytest.mark.parametrize("ppo_like_backbone", [False, True])
 def test_the_actor_of_a_rollout_squashes_noise_around_the_mean_of_the_oracles_network(ppo_like_backbone: bool) -> None:
     agent, obs = make_agent(ppo_like_backbone=ppo_like_backbone), torch.randn(5, OBS)
-    found, _ = make_actor(agent, torch.Generator().manual_seed(1))(obs, *NO_MEMORY)
+    found, _ = on_tensors(make_actor(agent, torch.Generator().manual_seed(1)))(obs, *NO_MEMORY)
     networks = {name: value.detach().double().numpy() for name, value in agent.policy.named_parameters()}
     settings = oracle_vmpo.Settings(ppo_like_backbone=ppo_like_backbone)
     mean, log_std, _ = oracle_vmpo.forward(networks, obs.double().numpy(), settings)
@@ -154,7 +156,7 @@ def test_discrete_actions_come_with_their_logits(space: Space[Any]) -> None:
 @pytest.mark.parametrize("space", [None, spaces.Discrete(3), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(4)])
 def test_the_actor_of_a_rollout_steps_as_the_agent_does(space: Space[Any] | None, fields: dict[str, Any]) -> None:
     agent = make_agent(**fields) if space is None else make_discrete_agent(space, **fields)
-    act = make_actor(agent, torch.Generator().manual_seed(1))
+    act = on_tensors(make_actor(agent, torch.Generator().manual_seed(1)))
     reference = torch.Generator().manual_seed(1)
     state = torch.randn(5, agent.state_dim)
     for starts in (torch.zeros(5), torch.tensor([0.0, 1.0, 0.0, 0.0, 1.0])):
@@ -221,7 +223,7 @@ def test_batch_of_a_rollout_against_the_oracle(estimator: str) -> None:
     torch.manual_seed(0)
     rollout = Rollout(9, 2, OBS, ACT, torch.device("cpu"))
     rollout.begin(torch.randn(2, OBS))
-    act = make_actor(agent, torch.Generator().manual_seed(0))
+    act = on_tensors(make_actor(agent, torch.Generator().manual_seed(0)))
     for t in range(9):
         terminated, truncated, restarting = torch.zeros(2), torch.zeros(2), torch.zeros(2)
         terminated[0], truncated[1] = float(t in (3, 8)), float(t == 5)

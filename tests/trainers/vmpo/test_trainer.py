@@ -222,10 +222,11 @@ def test_what_is_learned_from_is_what_the_policy_saw_and_did(monkeypatch: pytest
     batches = []
     update = trainer.agent.learn
 
-    def watch_act(obs: torch.Tensor, *memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def watch_act(obs: Any, *memory: Any) -> tuple[Any, Any]:
         actions, state = act(obs, *memory)
+        rows = torch.tensor(obs)
         with torch.no_grad():
-            seen.append((obs.clone(), actions, trainer.agent.policy(obs)[0]))
+            seen.append((rows, torch.tensor(actions), trainer.agent.policy(rows)[0]))
         return actions, state
 
     def watch_update(batch: dict[str, torch.Tensor], share: float, *rest: Any) -> Any:

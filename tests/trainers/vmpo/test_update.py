@@ -12,6 +12,7 @@ from torch import Tensor
 
 from minerva.networks.duals import MINIMUM
 from minerva.storage.rollout import Rollout
+from minerva.trainers import accelerate
 from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.vmpo.agent import VMPOAgent, make_batch
 from tests.objectives import oracle_vmpo
@@ -468,21 +469,30 @@ def test_multipliers_converge_to_where_their_bounds_are_tight() -> None:
 
 
 class OnCPU:
-    """What `Captured` does, without a GPU: the same memory for what comes out, call after call."""
+    """What `Captured` does, without a GPU: the same memory for what goes in and what comes out, call after call."""
 
     def __init__(self, function: Any, written: Any) -> None:
         self._function = function
-        self._out: Tensor | None = None
+        self._in: list[Tensor] | None = None
+        self._out: Any = None
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        out: Tensor = self._function(*inputs)
-        self._out = out.clone() if self._out is None else self._out.copy_(out)
+    def __call__(self, *inputs: Any) -> Any:
+        leaves = accelerate._leaves(inputs)
+        self._in = self._in or [leaf.clone() for leaf in leaves]
+        for held, leaf in zip(self._in, leaves, strict=True):
+            held.copy_(leaf)
+        out = self._function(*accelerate._like(inputs, iter(self._in)))
+        if self._out is None:
+            self._out = accelerate._like(out, (leaf.clone() for leaf in accelerate._leaves(out)))
+        for held, leaf in zip(accelerate._leaves(self._out), accelerate._leaves(out), strict=True):
+            held.copy_(leaf)
         return self._out
 
 
 @pytest.mark.parametrize("minibatches", [1, 4])
-def test_a_captured_m_step_hands_on_what_it_should(minibatches: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minerva.trainers.vmpo.update.Captured", OnCPU)
+def test_a_captured_update_hands_on_what_it_should(minibatches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("update", "agent"):
+        monkeypatch.setattr(f"minerva.trainers.vmpo.{module}.Captured", OnCPU)
     fields: dict[str, Any] = {"m_steps": 3, "minibatches": minibatches, "rollout_steps": 16, "policy_lr": 0.01}
     plain, captured = make_agent(**fields), make_agent(**fields)
     captured.use_accelerated(compile_it=False, capture_it=True)
