@@ -92,7 +92,7 @@ def ppo_8() -> Comparison:
         *leanrl_style(name),
     )
     ours = (
-        minerva(name, " on EnvPool", 'compile=True, backend="auto"', compiled=True, backend="auto"),
+        minerva(name, " on EnvPool", 'compile=True, backend="envpool"', compiled=True, backend="envpool"),
         minerva(name, " on Gymnasium", 'compile=True, backend="gymnasium"', compiled=True),
         minerva(name, " on Gymnasium, not compiled", 'compile=False, backend="gymnasium"', compiled=False),
     )
@@ -102,7 +102,7 @@ def ppo_8() -> Comparison:
 def cartpole_8() -> Comparison:
     name = "cartpole-8"
     ours = (
-        minerva(name, " on EnvPool", 'compile=True, backend="auto"', compiled=True, backend="auto"),
+        minerva(name, " on EnvPool", 'compile=True, backend="envpool"', compiled=True, backend="envpool"),
         minerva(name, " on Gymnasium", 'compile=True, backend="gymnasium"', compiled=True),
     )
     return ppo_comparison(name, 40_960, *ours, *in_both_ways(stable_baselines3(name, False), cleanrl_style(name)))

@@ -70,10 +70,11 @@ class LSTMCore(nn.Module):
         """
         if self.static:
             return self.unrolled(x, state, starts)
+        state = state * (1 - starts[0])[:, None]
         if starts[1:].any():
             return self._over_episodes(x, state, starts)
-        h, c = (state * (1 - starts[0])[:, None]).chunk(2, dim=-1)
-        out, h, c = self._fused(x, h, c)
+        h, c = state.chunk(2, dim=-1)
+        out, h, c = self._fused(x, h, c, self.weight_x)
         return out, torch.cat([h, c], dim=-1)
 
     def unrolled(self, x: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,54 +104,42 @@ class LSTMCore(nn.Module):
         h = o.sigmoid() * self.norm_c(c).tanh()
         return h, c
 
-    def _fused(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _fused(self, x: Tensor, h: Tensor, c: Tensor, weight_x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Run over sequences without a break: outputs, and the two parts of the last state."""
-        weights = [self.weight_x, self.weight_h, self.bias, self.no_bias]
+        weights = [weight_x, self.weight_h, self.bias, self.no_bias]
         # The flags: biases, one layer, no dropout, training (else cuDNN has no backward pass), one way, time first.
         states = (h[None].contiguous(), c[None].contiguous())  # as cuDNN asks for them
         out, h, c = torch.lstm(x, states, weights, True, 1, 0.0, True, False, False)
         return out, h[0], c[0]
 
     def _over_episodes(self, x: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Cut the sequences where episodes begin, and run over the pieces side by side: fewer and longer calls."""
+        """Run over whole sequences in one call, with a step put in before each episode that closes all gates.
+
+        Where the gates' inputs are -∞ for all that matters, cells and output are 0 after it, exactly, and no gradient
+        passes: the episode begins anew. Sequences with fewer episodes are filled up at their ends with steps that keep
+        what is in the cells.
+        """
         length, n = starts.shape
-        keep = 1 - starts.unsqueeze(-1)  # [T, n, 1]
-        state = keep[0] * state
-        begins = starts > 0
-        begins[0] = True
-        env, first = begins.T.nonzero(as_tuple=True)  # [pieces] each, one sequence's after the other's
-        place = env * length + first
-        sizes = torch.diff(place, append=place.new_tensor([n * length]))
-        order = sizes.argsort(descending=True)
-        env, first, sizes = env[order], first[order], sizes[order]
-        since = int(first[first + sizes == length].min())  # all that comes later is of the last episodes
-        rows, places = [], []
-        while len(sizes):
-            # Those of more than half the length of the longest: filled up to it, they are at most doubled.
-            group = int((2 * sizes > sizes[0]).sum())
-            steps = torch.arange(int(sizes[0]), device=x.device)[:, None]
-            inside = steps < sizes[:group]  # [longest, group]
-            # What fills a piece up follows it, so that nothing of the piece depends on it.
-            taken = (first[:group] + steps).clamp(max=length - 1) * n + env[:group]
-            h, c = (state[env[:group]] * (first[:group] == 0)[:, None]).chunk(2, dim=-1)
-            out, _, _ = self._fused(x.flatten(0, 1)[taken], h, c)
-            rows.append(out[inside])
-            places.append(taken[inside])
-            env, first, sizes = env[group:], first[group:], sizes[group:]
-        out = torch.cat(rows)[torch.cat(places).argsort()].view(length, n, -1)
+        begins = (starts > 0).long()
+        begins[0] = 0  # the state has been seen to
+        put_in = begins.cumsum(0)  # [T, n]: steps put in so far
+        total = length + int(put_in[-1].max())
+        steps, sequence = (torch.arange(count, device=x.device) for count in (total, n))
+        place = ((steps[:length, None] + put_in) * n + sequence).flatten()  # [T n], of the steps in what is run over
+        forgets = x.new_zeros(total * n).index_fill_(0, place[begins.flatten() > 0] - n, 1.0)
+        keeps = (steps[:, None] >= length + put_in[-1]).to(x.dtype).flatten()
+        rows = x.new_zeros(total * n, x.shape[-1]).index_copy(0, place, x.flatten(0, 1))
+        rows = torch.cat([rows, forgets[:, None], keeps[:, None]], dim=1)
+        closed, one = x.new_full((len(self.bias) // 4,), -_FAR), x.new_zeros(len(self.bias) // 4)
+        columns = torch.stack([torch.cat([closed, closed, one, closed]), torch.cat([closed, -closed, one, one])], dim=1)
         h, c = state.chunk(2, dim=-1)
-        before = torch.cat([h[None], out[:-1]])
-        c = self._last_content(x[since:], before[since:], c, keep[since:])
+        out, _, c = self._fused(rows.view(total, n, -1), h, c, torch.cat([self.weight_x, columns], dim=1))
+        out = out.flatten(0, 1)[place].view(length, n, -1)
         return out, torch.cat([out[-1], c], dim=-1)
 
-    def _last_content(self, x: Tensor, h: Tensor, c: Tensor, keep: Tensor) -> Tensor:
-        """Find what is in the cells in the end where all outputs are known: all gates at once, then a short loop."""
-        i, f, g, _ = (self._projected(x) + (keep * h) @ self.weight_h.T).chunk(4, dim=-1)
-        kept, added = keep * f.sigmoid(), i.sigmoid() * g.tanh()
-        for one_kept, one_added in zip(kept.unbind(), added.unbind(), strict=True):
-            # LaTeX: c_t = \sigma(f)\, c_{t-1} + \sigma(i) \tanh(g)
-            c = torch.addcmul(one_added, one_kept, c)
-        return c
+
+_FAR = 1e4
+"""So far from 0 that a sigmoid is 0 or 1 in float32, and its slope 0, whatever is added to it."""
 
 
 class NumpyLSTM:

@@ -74,8 +74,8 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not("Pendulum-v1") == 'EnvPool is not installed: pip install "minerva-rl[envpool]"'
     with pytest.raises(ValueError, match=r"backend: EnvPool is not installed: .* Use backend gymnasium, or auto"):
         pool("Pendulum-v1")
-    batch = make("Pendulum-v1", 8, backend="auto")
-    assert batch.description.startswith("Gymnasium, 8 environments, in process (EnvPool is not installed")
+    batch = make("Pendulum-v1", 32, backend="auto")
+    assert batch.description.startswith("Gymnasium, 32 environments, in process (EnvPool is not installed")
     batch.close()
 
 
@@ -99,13 +99,16 @@ def test_auto_takes_the_faster_one_and_says_which() -> None:
 
     hidden = "minerva/PendulumNoVelocity-v1"
     assert said("Pendulum-v1", 1, backend="auto").startswith(
-        "Gymnasium, 1 environment, in process (the pool is faster from"
+        "Gymnasium, 1 environment, in process (here the pool is faster from"
     )
-    assert said("Pendulum-v1", 8, backend="auto").startswith("EnvPool, 8 environments, ")
+    few = said("Pendulum-v1", 15, backend="auto", pool_threads=2)
+    assert few == "Gymnasium, 15 environments, in process (here the pool is faster from 16 environments on)"
+    assert said("Pendulum-v1", 16, backend="auto", pool_threads=2) == "EnvPool, 16 environments, 2 threads"
+    assert said("Pendulum-v1", 4, backend="auto", pool_threads=16).startswith("EnvPool, 4 environments, ")
     assert said("Pendulum-v1", 8, backend="auto", vectorization="subprocess", num_workers=1) == (
         "Gymnasium, 8 environments, 1 worker process (worker processes are Gymnasium's)"
     )
-    assert said(hidden, 8, backend="auto").endswith(f"(EnvPool does not serve {hidden})")
+    assert said(hidden, 32, backend="auto").endswith(f"(EnvPool does not serve {hidden})")
     assert "EnvPool" not in said("Pendulum-v1", 8)  # unasked, a run can be resumed bit for bit
 
 
@@ -314,7 +317,13 @@ def test_settings_that_contradict_each_other() -> None:
 @with_pool
 def test_a_run_with_the_pool_is_resumed_with_a_note(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"num_envs": 4, "rollout_steps": 8, "minibatch_size": 16, "update_epochs": 1}
-    settings |= {"eval_episodes": 1, "console": False, "backend": "auto", "device": "cpu", "policy_layer_sizes": (8,)}
+    settings |= {
+        "eval_episodes": 1,
+        "console": False,
+        "backend": "envpool",
+        "device": "cpu",
+        "policy_layer_sizes": (8,),
+    }
     trainer = PPOTrainer("Pendulum-v1", **settings)
     assert any("EnvPool, 4 environments" in note for note in trainer.notes)
     trainer.train(64, tmp_path / "run")

@@ -136,7 +136,6 @@ def test_a_step_is_that_of_torchs_cell() -> None:
 @pytest.mark.formula(
     "minerva.networks.lstm", r"h_{t-1}, c_{t-1} \leftarrow 0 \quad \text{where an episode starts at } t"
 )
-@pytest.mark.formula("minerva.networks.lstm.LSTMCore._last_content", r"c_t = \sigma(f)\, c_{t-1} + \sigma(i) \tanh(g)")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", ["forward", "unrolled", "layer norm"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,21 +20,13 @@ from minerva.objectives.returns import (
     temporal_difference,
 )
 from minerva.storage.rollout import Rollout
-from minerva.trainers.accelerate import Captured, Compiled
+from minerva.trainers.accelerate import Compiled
 from minerva.trainers.health import warn_of_skipped
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.discrete_policy import DiscretePolicy
 from minerva.trainers.vmpo.gaussian_mlp_policy import SquashedGaussianPolicy
 from minerva.trainers.vmpo.kinds import ActionKind, ContinuousActions, DiscreteActions
-from minerva.trainers.vmpo.update import (
-    CapturedMStep,
-    EStep,
-    Experience,
-    MStep,
-    Multipliers,
-    VMPOUpdate,
-    captured_e_step,
-)
+from minerva.trainers.vmpo.update import CapturedMStep, Experience, MStep, Multipliers, VMPOUpdate
 from minerva.utils.running_norm import RunningNorm
 
 Policy = SquashedGaussianPolicy | DiscretePolicy
@@ -95,20 +87,14 @@ class VMPOAgent(nn.Module):
         self.obs_normalizer.cpu()  # it takes in observations as they come from the environments
         self.skipped = 0
         self._update = VMPOUpdate(self.policy, self.alphas, self.temperature, self._kind, config)
-        self._e_step: EStep = self._update.e_step
         self._m_step: MStep = self._update.m_step
-        self._close: Callable[..., Any] = self._update.close
         self._learned = self._update.start()
 
     def use_accelerated(self, compile_it: bool, capture_it: bool) -> None:
-        """Compile the M-step from now on, capture update and all as graphs, or both; batches must be of one length."""
-        if self._m_step != self._update.m_step:
-            return
-        step = Compiled(self._update.m_step) if compile_it else self._update.m_step
-        self._m_step = step
-        if capture_it:
-            self._m_step = CapturedMStep(step, self._learned.fitted)
-            self._e_step, self._close = captured_e_step(self._update.e_step), Captured(self._update.close, ())
+        """Compile the M-step from now on, capture it as a graph, or both; every batch must be as long as the first."""
+        if self._m_step == self._update.m_step:
+            step = Compiled(self._update.m_step) if compile_it else self._update.m_step
+            self._m_step = CapturedMStep(step, self._learned.fitted) if capture_it else step
 
     @property
     def old_names(self) -> tuple[str, ...]:
@@ -260,18 +246,18 @@ class VMPOAgent(nn.Module):
         old = self._learned
         share = torch.full((1,), learning_rate_share, device=self.device)
         with torch.no_grad():
-            new, weighted, metrics = self._e_step(old, rows)
-            numbers = [metrics["vmpo/dual_loss"].clone()]
+            new, weighted, metrics = self._update.e_step(old, rows)
+            numbers = [metrics["vmpo/dual_loss"]]
             for m_step in range(self.config.m_steps):
                 if m_step > 0 and self.config.recompute_advantages:
                     rows = self._estimated_anew(rows, rollout, new.fitted.policy)
-                    new, weighted, metrics = self._e_step(new, rows)
-                    numbers.append(metrics["vmpo/dual_loss"].clone())
+                    new, weighted, metrics = self._update.e_step(new, rows)
+                    numbers.append(metrics["vmpo/dual_loss"])
                 for part in weighted.parts(self.config.minibatches, generator):
                     fitted, losses = self._m_step(new.fitted, part, share)
                     new = new._replace(fitted=fitted)
                     numbers += [losses.total, losses.alpha, losses.norms]
-            finite, closing = self._close(old, new, weighted, losses, torch.stack(numbers))
+            finite, closing = self._update.close(old, new, weighted, losses, torch.stack(numbers))
             names, values = zip(*(metrics | closing).items(), strict=True)
             applied, *found = torch.stack([finite.to(values[0].dtype), *values]).tolist()
             if not applied:

@@ -157,8 +157,6 @@ class MStepLosses(NamedTuple):
     norms: Tensor  # of the gradients before clipping, added up
 
 
-EStep = Callable[[Learned, Experience], tuple[Learned, Weighted, dict[str, Tensor]]]
-"""`VMPOUpdate.e_step`, as it is or accelerated."""
 MStep = Callable[[Fitted, Weighted, Tensor], tuple[Fitted, MStepLosses]]
 """`VMPOUpdate.m_step`, as it is or accelerated."""
 
@@ -379,17 +377,6 @@ class VMPOUpdate:
             "value/pred_std": weighted_variance(value, batch.counted).sqrt(),
             "health/dual_saturation": (duals <= MINIMUM).to(duals.dtype).mean(),
         }
-
-
-def captured_e_step(e_step: EStep) -> EStep:
-    """Make an E-step on a GPU a graph. What it gives is its own memory: the next E-step writes over it."""
-    graph = Captured(e_step, ())
-
-    def call(old: Learned, rows: Experience) -> tuple[Learned, Weighted, dict[str, Tensor]]:
-        new, weighted, logged = graph(old, rows)
-        return new, Weighted(*weighted), logged  # another one each time, for the M-step to tell them apart
-
-    return call
 
 
 class CapturedMStep:

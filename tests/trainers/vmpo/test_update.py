@@ -490,9 +490,8 @@ class OnCPU:
 
 
 @pytest.mark.parametrize("minibatches", [1, 4])
-def test_a_captured_update_hands_on_what_it_should(minibatches: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("update", "agent"):
-        monkeypatch.setattr(f"minerva.trainers.vmpo.{module}.Captured", OnCPU)
+def test_a_captured_m_step_hands_on_what_it_should(minibatches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minerva.trainers.vmpo.update.Captured", OnCPU)
     fields: dict[str, Any] = {"m_steps": 3, "minibatches": minibatches, "rollout_steps": 16, "policy_lr": 0.01}
     plain, captured = make_agent(**fields), make_agent(**fields)
     captured.use_accelerated(compile_it=False, capture_it=True)
