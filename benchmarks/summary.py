@@ -1,4 +1,4 @@
-"""Makes the tables of learning results in the README from the data under ``benchmarks/results``.
+"""Makes the tables of results in the README from the data under ``benchmarks/results``.
 
 `python -m benchmarks.summary` prints them; with `--write` they are put into README.md, between their markers.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import statistics
 import sys
 import tomllib
@@ -17,6 +18,15 @@ from minerva.report.statistics import summarise
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 ALGORITHMS = {"ppo": "PPO", "mpo": "MPO", "vmpo": "V-MPO"}
+SPEED_TITLES = {
+    "ppo-1": "PPO, HalfCheetah-v5, 1 environment, rollouts of 2048, minibatches of 64, 10 epochs",
+    "ppo-8": "… 8 environments",
+    "pool-64": "… 64 environments, rollouts of 4096, minibatches of 1024",
+    "cartpole-8": "PPO, CartPole-v1, 8 environments, rollouts of 1024, minibatches of 256, 4 epochs",
+    "recurrent-cartpole-8": "… with an LSTM, minibatches of 512",
+    "mpo-update-small": "An update of MPO, batch 256, 20 samples, two (256, 256) networks",
+    "mpo-update-large": "… policy (256, 256, 256), critic (512, 512, 256)",
+}
 TOLERANCE = 0.01
 """How far from a budget, as a share of it, an evaluation may lie to count as made there: updates come in batches."""
 
@@ -83,18 +93,48 @@ def table(algo: str) -> str:
     return "\n".join(lines)
 
 
+def speed_table() -> str:
+    """Make the Markdown table of Minerva's speed beside its peers', a row a comparison."""
+    comparisons = json.loads((HERE / "results" / "speed" / "peers.json").read_text())
+    lines = ["| | Minerva | peers |", "| --- | --- | --- |"]
+    for name, title in SPEED_TITLES.items():
+        comparison = comparisons[name]
+        medians = {row: found["median"] for row, found in comparison["contenders"].items()}
+        updates = comparison["unit"] == "updates/s"
+        ours = {row: medians.pop(row) for row in comparison["ratios"]}
+        best = max(ours.values())
+        peers: dict[str, float] = {}  # the faster of the two ways in which some of them ran
+        for row, median in medians.items():
+            short = row.removesuffix(", one thread").removesuffix(", one core")
+            peers[short] = max(median, peers.get(short, 0))
+
+        def show(value: float, updates: bool = updates) -> str:
+            return f"{1e3 / value:.1f} ms" if updates else f"{value:,.0f}"
+
+        mine = [
+            f"{row.removeprefix('Minerva').lstrip(', ') or 'compiled'} {show(value)}" for row, value in ours.items()
+        ]
+        theirs = [
+            f"{row} {show(value)}" + ("" if updates else f" ({best / value:.1f} ×)")
+            for row, value in sorted(peers.items(), key=lambda pair: -pair[1])
+        ]
+        lines.append(f"| {title} | {'; '.join(mine)} | {'; '.join(theirs)} |")
+    return "\n".join(lines)
+
+
 def readme_with(text: str) -> str:
     """Put the tables between the markers of the README's text."""
-    for algo, name in ALGORITHMS.items():
+    tables = {name: table(algo) for algo, name in ALGORITHMS.items()} | {"Speed": speed_table()}
+    for name, made in tables.items():
         begin, end = f"<!-- {name}: made by benchmarks/summary.py -->", f"<!-- /{name} -->"
         before, rest = text.split(begin)
         _, after = rest.split(end)
-        text = f"{before}{begin}\n{table(algo)}\n{end}{after}"
+        text = f"{before}{begin}\n{made}\n{end}{after}"
     return text
 
 
 if __name__ == "__main__":
     made = readme_with(README.read_text())
-    print("\n\n".join(table(algo) for algo in ALGORITHMS))
+    print("\n\n".join([*(table(algo) for algo in ALGORITHMS), speed_table()]))
     if "--write" in sys.argv:
         README.write_text(made)

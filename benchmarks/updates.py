@@ -25,7 +25,7 @@ SIZES: dict[str, dict[str, Any]] = {
 BATCH, SAMPLES = 256, 20
 
 
-def mpo_update(device: str, size: str, acceleration: Any, **fields: Any) -> Callable[[], Any]:
+def mpo_update(device: str, size: str, acceleration: Any, in_pieces: bool = True, **fields: Any) -> Callable[[], Any]:
     """Prepare an update of MPO for HalfCheetah-v5 on a random batch."""
     import torch
 
@@ -37,6 +37,7 @@ def mpo_update(device: str, size: str, acceleration: Any, **fields: Any) -> Call
         **SIZES[size], **fields,
     )  # fmt: skip
     trainer.acceleration = acceleration
+    trainer.agent.compute.in_pieces = in_pieces
     step = trainer._make_step()
     torch.manual_seed(0)
     obs_dim, act_dim = trainer.env.observation_dim, trainer.action_dim

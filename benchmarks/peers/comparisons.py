@@ -147,6 +147,7 @@ def mpo_update(size: str) -> Comparison:
     two_passes = "TD target and E-step with actions of their own, valued in one call of the target critic"
     tonic = "written as Tonic's: a forward pass for each need, torch.distributions, torch.optim, eager"
     contenders = (
+        ours(", plain eager", f"{two_passes}; all rows at once", acceleration="none", in_pieces=False),
         ours(", eager", two_passes, acceleration="none"),
         ours(", compiled", two_passes, acceleration="compiled"),
         ours(", compiled, shared pass", one_pass, acceleration="compiled", shared_critic_pass=True),

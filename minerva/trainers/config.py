@@ -66,8 +66,8 @@ class RunConfig:
 
     # Machine
 
-    torch_threads: int | None = 1
-    """Threads of torch on the CPU: one is fastest for small networks; None leaves torch's own setting."""
+    torch_threads: int | None = None
+    """Threads of torch on the CPU; None for what is fastest: one, or for MPO, whose updates are large, one a core."""
 
     def __post_init__(self) -> None:
         self._make_plain()

@@ -49,6 +49,8 @@ class Trainer(ABC):
     """Settings that the rest of a saved run is shaped by: it cannot go on with others."""
     drops_non_finite: ClassVar[bool] = False
     """Whether a step that is not finite is left out of what is learned from; else the run ends there."""
+    own_threads: ClassVar[int | None] = 1
+    """Threads of torch that its updates are fastest with on a CPU, where none are set; None for torch's own number."""
     config: RunConfig
     agent: nn.Module
     log: Callable[[str, float | Tensor], None]
@@ -199,7 +201,7 @@ class Trainer(ABC):
                 f"out_dir: {folder} holds a run already. Go on with it (--resume, or trainer.load), or choose another."
             )
         threads = torch.get_num_threads()
-        torch.set_num_threads(self.config.torch_threads or threads)
+        torch.set_num_threads(self.config.torch_threads or self.own_threads or threads)
         try:
             with Run(self, total_steps, folder, callbacks) as run:
                 self.run_loop(run)

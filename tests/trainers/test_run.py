@@ -19,6 +19,7 @@ from minerva.callbacks import Callback
 from minerva.checkpointing import CheckpointError
 from minerva.evaluation import Evaluation
 from minerva.trainers import run as run_module
+from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo import update as update_module
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.trainer import PPOTrainer
@@ -618,6 +619,21 @@ def test_torch_threads_are_put_back(tmp_path: Path) -> None:
         torch.set_num_threads(2)
         train(tmp_path / "run", ROLLOUT, lambda trainer: during.append(torch.get_num_threads()), eval_episodes=0)
         assert set(during) == {1} and torch.get_num_threads() == 2
+        during.clear()
+        settings: dict[str, Any] = {
+            "batch_size": 4,
+            "policy_layer_sizes": (4,),
+            "critic_layer_sizes": (4,),
+            "eval_episodes": 0,
+            "console": False,
+        }
+        for threads, expected in ((None, 2), (1, 1)):  # MPO's updates are large enough for all of them
+            trainer = MPOTrainer("Pendulum-v1", 1, "cpu", torch_threads=threads, **settings)
+            folder = tmp_path / f"mpo{expected}"
+            trainer.train(12, out_dir=folder, callbacks=lambda _: during.append(torch.get_num_threads()))
+            trainer.close()
+            assert set(during) == {expected} and torch.get_num_threads() == 2
+            during.clear()
     finally:
         torch.set_num_threads(before)
 

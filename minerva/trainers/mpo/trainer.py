@@ -58,6 +58,7 @@ class MPOTrainer(Trainer):
     fixed_fields: ClassVar[tuple[str, ...]] = ("policy_layer_sizes", "critic_layer_sizes", "normalize_obs")
     resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs", "replay_size", "use_retrace", "optimizer_type")
     drops_non_finite: ClassVar[bool] = True
+    own_threads: ClassVar[int | None] = None
     config: MPOConfig
     agent: MPOAgent
     memory: Replay
