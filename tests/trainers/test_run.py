@@ -622,6 +622,7 @@ def test_torch_threads_are_put_back(tmp_path: Path) -> None:
         during.clear()
         settings: dict[str, Any] = {
             "batch_size": 4,
+            "update_after": 8,
             "policy_layer_sizes": (4,),
             "critic_layer_sizes": (4,),
             "eval_episodes": 0,
