@@ -92,6 +92,7 @@ class LocalGroup:
         self.description = "in process"
         self._write = flat_writer(env.observation_space)
         self._for_environment = action_converter(env.action_space)
+        self._plain_numbers = isinstance(env.action_space, gymnasium.spaces.Discrete) and _is_gymnasiums_own(env)
         self._counts = category_counts(env.action_space)
         try:
             self.mask_dim = sum(self._counts) if find_masks(env) else 0
@@ -109,7 +110,9 @@ class LocalGroup:
         """Carry out one order for each environment; the arrays returned are overwritten by the next call."""
         _, rewards, terminated, truncated, goes_on, scores = self._outcome
         envs, rows, write, masks, tells_score = self.envs, self._rows, self._write, self._masks, self._tells_score
-        env_actions = self._for_environment(actions)
+        env_actions: Any = self._for_environment(actions)
+        if self._plain_numbers:
+            env_actions = env_actions.tolist()
         for i, order in enumerate(orders.tolist()):
             if order == IDLE:
                 continue
@@ -176,6 +179,19 @@ class LocalGroup:
         return EnvironmentFailureError(
             f"environment {self.first_index + i} raised {type(error).__name__} in {what}: {error}"
         )
+
+
+def _is_gymnasiums_own(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether an environment and all its wrappers are Gymnasium's.
+
+    These take a choice as a plain number too, and check it several times as fast as one of NumPy's, which is what
+    others may count on.
+    """
+    while isinstance(env, gymnasium.Wrapper):
+        if not type(env).__module__.startswith("gymnasium."):
+            return False
+        env = env.env
+    return type(env).__module__.startswith("gymnasium.")
 
 
 class SubprocessGroup:

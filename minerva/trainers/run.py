@@ -166,10 +166,13 @@ class Run:
         trainer = self.trainer
         for episode in step.episodes:
             self.log({"train/episode_return": episode.episode_return, "train/episode_length": episode.length})
-        begin = time.perf_counter()
-        if not self.callbacks.on_step(trainer):
-            self.stopped_by = "callback"
-        self._clock += time.perf_counter() - begin  # an evaluation among them is none of the algorithm's time either
+        if self.callbacks.callbacks:
+            begin = time.perf_counter()
+            if not self.callbacks.on_step(trainer):
+                self.stopped_by = "callback"
+            self._clock += (
+                time.perf_counter() - begin
+            )  # an evaluation among them is none of the algorithm's time either
         if self._console is not None:
             self._console.progress(trainer.env_steps)
         minutes = trainer.config.checkpoint_minutes

@@ -86,6 +86,35 @@ def test_a_worker_does_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_choices_are_numbers_of_numpys_but_for_gymnasiums_own_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    class Watching(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            given.append(action)
+            return self.env.step(action)
+
+    cart_pole = type(gymnasium.make("CartPole-v1").unwrapped)
+    step = cart_pole.step
+
+    def watched(env: Any, action: Any) -> Any:
+        given.append(action)
+        return step(env, action)
+
+    monkeypatch.setattr(cart_pole, "step", watched)
+    factories: list[EnvFactory] = [
+        lambda: gymnasium.make("CartPole-v1"),
+        lambda: Watching(gymnasium.make("CartPole-v1")),
+    ]
+    for factory, kind in zip(factories, (int, np.int64), strict=True):
+        batch = GymnasiumBatch([factory], 0)
+        batch.reset()
+        batch.step(np.array([[1.0]], dtype=np.float32))
+        batch.close()
+        assert given and all(type(action) is kind and action == 1 for action in given)
+        given.clear()
+
+
 def test_an_environment_may_write_into_its_action() -> None:
     group = LocalGroup([Writing])
     actions = np.array([[0.25]], dtype=np.float32)
