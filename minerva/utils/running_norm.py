@@ -57,11 +57,6 @@ class RunningNorm(nn.Module):
         result: NDArray[np.float32] = self._normalised(values).astype(np.float32)
         return result if self.passed == 0 else np.concatenate([result, x[:, -self.passed :]], axis=1)
 
-    @property
-    def variance(self) -> float:
-        """The variance of numbers, where the vectors are of length 1."""
-        return float(self._statistics()[1][0])
-
     # The formulas, for arrays and tensors alike
 
     def take_in(self, batch: Any) -> None:
