@@ -111,9 +111,7 @@ def speed_table() -> str:
         def show(value: float, updates: bool = updates) -> str:
             return f"{1e3 / value:.1f} ms" if updates else f"{value:,.0f}"
 
-        mine = [
-            f"{row.removeprefix('Minerva').lstrip(', ') or 'compiled'} {show(value)}" for row, value in ours.items()
-        ]
+        mine = [f"{row.removeprefix('Minerva').lstrip(', ')} {show(value)}".lstrip() for row, value in ours.items()]
         theirs = [
             f"{row} {show(value)}" + ("" if updates else f" ({best / value:.1f} ×)")
             for row, value in sorted(peers.items(), key=lambda pair: -pair[1])
