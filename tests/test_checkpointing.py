@@ -213,7 +213,7 @@ def test_a_newer_format_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pat
     with monkeypatch.context() as future:
         future.setattr(checkpointing, "FORMAT", checkpointing.FORMAT + 1)
         checkpointing.write(path, content())
-    with pytest.raises(CheckpointError, match=r"format 3, this Minerva reads up to 2; update Minerva"):
+    with pytest.raises(CheckpointError, match=r"format 4, this Minerva reads up to 3; update Minerva"):
         checkpointing.read(path)
 
 
@@ -222,7 +222,7 @@ def test_an_older_format_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with monkeypatch.context() as past:
         past.setattr(checkpointing, "FORMAT", checkpointing.FORMAT - 1)
         checkpointing.write(path, content())
-    with pytest.raises(CheckpointError, match=r"format 1, of an older Minerva; this one reads 2\. Train anew"):
+    with pytest.raises(CheckpointError, match=r"format 2, of an older Minerva; this one reads 3\. Train anew"):
         checkpointing.read(path)
 
 

@@ -178,6 +178,9 @@ def test_a_killed_process_keeps_what_was_put_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings(
+    r"ignore:os\.fork\(\) was called:RuntimeWarning"
+)  # by JAX, where an earlier test imported it
 def test_a_forked_worker_writes_nothing_twice(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     logger = CsvLogger(path)
