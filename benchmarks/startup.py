@@ -21,7 +21,7 @@ BARE = {
     "CartPole-v1": "import torch, gymnasium; gymnasium.make('CartPole-v1')",
     "HalfCheetah-v5": "import torch, gymnasium, mujoco; gymnasium.make('HalfCheetah-v5')",
 }
-# The first call of a batch's `step` is its reset; the second is a step, be it of the first evaluation.
+# The first call of a batch's `step` is its reset; the second is a step. Evaluations are left out.
 TRAIN = """
 import os, sys
 from minerva.environments import gymnasium_backend as backend
@@ -64,7 +64,7 @@ def main() -> None:
             for _ in range(arguments.repeats):
                 bare.append(seconds("-c", imports))
                 with tempfile.TemporaryDirectory() as folder:
-                    run = ("--env", env, "--device", "cpu", "--out-dir", f"{folder}/run")
+                    run = ("--env", env, "--device", "cpu", "--eval-episodes", "0", "--out-dir", f"{folder}/run")
                     train.append(seconds("-c", TRAIN, algo, *run))
             found[f"{algo}, {env}"] = {
                 "bare imports": median(bare), "to the first step": median(train), "more": median(train) - median(bare),
