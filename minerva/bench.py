@@ -18,10 +18,10 @@ import torch
 
 from minerva import checkpointing
 from minerva.callbacks import Callback
+from minerva.trainers.accelerate import Captured
 from minerva.trainers.config import RunConfig
 from minerva.trainers.gradient_step import FlatStep
 from minerva.trainers.trainer import Trainer
-from minerva.trainers.vmpo.update import CapturedMStep
 from minerva.utils.hardware import gpu, hardware, peak_memory
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def update_path(trainer: Any) -> str:
         step = trainer._gradient_step
         captured = isinstance(step, FlatStep) and step._captured
     else:
-        captured = isinstance(trainer.agent._m_step, CapturedMStep)
+        captured = isinstance(trainer.agent._steps.m_step, Captured)
     ways = [name for name, so in (("compiled", trainer.compiled), ("captured", captured)) if so]
     return " and ".join(ways) or "plain"
 

@@ -7,7 +7,6 @@ the M-step. The M-step's penalties are MPO's: `minerva.objectives.mpo` and `mine
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -63,30 +62,26 @@ def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> S
         fraction: ρ, of the samples with w > 0; with 1 all of them are kept.
 
     Returns:
-        w̄ and τ. Where no sample has w > 0 (with ρ = 1), all of them are kept with weight 1.
+        w̄ and τ. Where no sample has w > 0 (with ρ = 1), all of them are kept with weight 1. Where ρ is too small to
+        keep a single one, w̄ is 0 everywhere.
 
     Raises:
-        ValueError: ρ is not in (0, 1], or too small to keep a single sample.
+        ValueError: ρ is not in (0, 1].
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"topk_fraction: must lie in (0, 1], got {fraction}; 0.5 keeps the better half.")
     scaled, counted = scaled.detach(), restarting_weights > 0
-    values = scaled[counted]
-    # LaTeX: k = \lfloor \rho N \rfloor
-    k = math.floor(fraction * len(values) + 1e-9)  # 0.29 * 100 is a little less than 29 in floating point
     if fraction == 1:
-        if not len(values):
-            return Selection(torch.ones_like(scaled), scaled.min())
-        return Selection(restarting_weights, values.min())
-    if k == 0:
-        raise ValueError(
-            f"topk_fraction: must keep at least one of the {len(values)} samples that do not cross into a new episode, "
-            f"got {fraction}; give a larger one, or longer rollouts."
-        )
+        nothing = ~counted.any()
+        weights = torch.where(nothing, 1.0, restarting_weights * counted)
+        return Selection(weights, torch.where(counted | nothing, scaled, torch.inf).min())
+    # LaTeX: k = \lfloor \rho N \rfloor
+    k = (fraction * counted.sum().double() + 1e-9).long()  # 0.29 * 100 is a little less than 29 in floating point
+    ordered = torch.where(counted, scaled, -torch.inf).sort(descending=True).values
     # LaTeX[Song2020, sec. 4.2.1]: \tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}
-    threshold = values.topk(k).values[-1]
+    threshold = ordered.gather(0, (k - 1).clamp(min=0).view(1)).squeeze(0)
     # LaTeX[Song2020, sec. 4.2.1]: \bar{w}_t = w_t\, \mathbb{1}[ s_t \ge \tau ]
-    return Selection(restarting_weights * (counted & (scaled >= threshold)), threshold)
+    return Selection(restarting_weights * (counted & (scaled >= threshold) & (k > 0)), threshold)
 
 
 class EStep(NamedTuple):

@@ -97,12 +97,15 @@ class Captured:
         with torch.cuda.device(leaves[0].device):  # graphs and streams are those of the current device
             if self._graph is None:
                 self._graph = self._capture(inputs, leaves)
-            torch._foreach_copy_(self._inputs, leaves)
+            for group in self._groups:
+                torch._foreach_copy_([self._inputs[i] for i in group], [leaves[i] for i in group])
             self._graph.replay()
         return self._outputs
 
     def _capture(self, inputs: Sequence[Any], leaves: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
         self._inputs = [tensor.clone() for tensor in leaves]
+        kinds = {tensor.dtype for tensor in leaves}  # those of one kind are copied in one go
+        self._groups = [[i for i, tensor in enumerate(leaves) if tensor.dtype == kind] for kind in kinds]
         held = _like(tuple(inputs), iter(self._inputs))
         before = [tensor.clone() for tensor in self._written]
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -206,11 +206,9 @@ def test_a_share_outside_the_interval_is_an_error(fraction: float) -> None:
         vmpo.select_top(t64(1, 2), t64(1, 1), fraction)
 
 
-def test_a_share_that_keeps_nothing_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"topk_fraction: must keep at least one of the 3 samples .*got 0.3; give a"):
-        vmpo.select_top(t64(1, 2, 3, 4), t64(1, 1, 1, 0), 0.3)
-    with pytest.raises(ValueError, match="at least one of the 0 samples"):
-        vmpo.select_top(t64(0, 0), t64(0, 0), 0.5)
+def test_a_share_that_keeps_nothing() -> None:
+    assert vmpo.select_top(t64(1, 2, 3, 4), t64(1, 1, 1, 0), 0.3).weights.tolist() == [0, 0, 0, 0]
+    assert vmpo.select_top(t64(0, 0), t64(0, 0), 0.5).weights.tolist() == [0, 0]
 
 
 @pytest.mark.formula(

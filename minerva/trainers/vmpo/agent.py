@@ -20,13 +20,12 @@ from minerva.objectives.returns import (
     temporal_difference,
 )
 from minerva.storage.rollout import Rollout
-from minerva.trainers.accelerate import Compiled
 from minerva.trainers.health import warn_of_skipped
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.discrete_policy import DiscretePolicy
 from minerva.trainers.vmpo.gaussian_mlp_policy import SquashedGaussianPolicy
 from minerva.trainers.vmpo.kinds import ActionKind, ContinuousActions, DiscreteActions
-from minerva.trainers.vmpo.update import CapturedMStep, Experience, MStep, Multipliers, VMPOUpdate
+from minerva.trainers.vmpo.update import Experience, Learned, Multipliers, VMPOUpdate
 from minerva.utils.running_norm import RunningNorm
 
 Policy = SquashedGaussianPolicy | DiscretePolicy
@@ -87,14 +86,13 @@ class VMPOAgent(nn.Module):
         self.obs_normalizer.cpu()  # it takes in observations as they come from the environments
         self.skipped = 0
         self._update = VMPOUpdate(self.policy, self.alphas, self.temperature, self._kind, config)
-        self._m_step: MStep = self._update.m_step
+        self._steps = self._update.steps
         self._learned = self._update.start()
 
     def use_accelerated(self, compile_it: bool, capture_it: bool) -> None:
-        """Compile the M-step from now on, capture it as a graph, or both; every batch must be as long as the first."""
-        if self._m_step == self._update.m_step:
-            step = Compiled(self._update.m_step) if compile_it else self._update.m_step
-            self._m_step = CapturedMStep(step, self._learned.fitted) if capture_it else step
+        """Compile the M-step from now on, capture all steps, or both; every batch must be as long as the first."""
+        if self._steps is self._update.steps:
+            self._steps = self._steps.accelerated(compile_it, capture_it)
 
     @property
     def old_names(self) -> tuple[str, ...]:
@@ -238,44 +236,49 @@ class VMPOAgent(nn.Module):
         """
         if self.config.recompute_advantages and rollout is None:
             raise ValueError("recompute_advantages: needs the rollout that a batch was made of; got none.")
-        rows = self._to_rows(batch)
-        if not rows.finite():
-            self._skip()
-            return None
-        self._kind.check(rows.actions)
-        old = self._learned
+        rows, old = self._to_rows(batch), self._learned
         share = torch.full((1,), learning_rate_share, device=self.device)
         with torch.no_grad():
-            new, weighted, metrics = self._update.e_step(old, rows)
-            numbers = [metrics["vmpo/dual_loss"]]
+            tempered, weighted, sound, metrics = self._steps.e_step(old.tempered, rows)
+            finite, counted, kept = sound.tolist()
+            if not finite:
+                self._skip()
+                return None
+            self._kind.check(weighted.samples)
+            self._check_kept(kept, counted)
+            new, numbers = Learned(old.fitted, tempered), [metrics["vmpo/dual_loss"].view(1).clone()]
             for m_step in range(self.config.m_steps):
                 if m_step > 0 and self.config.recompute_advantages:
                     rows = self._estimated_anew(rows, rollout, new.fitted.policy)
-                    new, weighted, metrics = self._update.e_step(new, rows)
-                    numbers.append(metrics["vmpo/dual_loss"])
+                    tempered, weighted, _, metrics = self._steps.e_step(new.tempered, rows)
+                    new = new._replace(tempered=tempered)
+                    numbers.append(metrics["vmpo/dual_loss"].view(1).clone())
                 for part in weighted.parts(self.config.minibatches, generator):
-                    fitted, losses = self._m_step(new.fitted, part, share)
+                    fitted, losses = self._steps.m_step(new.fitted, part, share)
                     new = new._replace(fitted=fitted)
-                    numbers += [losses.total, losses.alpha, losses.norms]
-            finite, closing = self._update.close(old, new, weighted, losses, torch.stack(numbers))
+                    numbers.append(torch.stack([losses.total, losses.alpha, losses.norms]))
+            sound, closing = self._steps.close(old.fitted.policy, new, weighted, losses, torch.cat(numbers))
             names, values = zip(*(metrics | closing).items(), strict=True)
-            applied, *found = torch.stack([finite.to(values[0].dtype), *values]).tolist()
-            if not applied:
+            finite, *found = torch.stack([sound.to(values[0].dtype), *values]).tolist()
+            if not finite:
                 self._skip()
                 return None
             for name, tensor in new.tensors().items():
                 old.tensors()[name].copy_(tensor)
             return dict(zip(names, found, strict=True))
 
+    def _check_kept(self, kept: float, counted: float) -> None:
+        if kept == 0:
+            raise ValueError(
+                f"topk_fraction: must keep at least one of the {counted:.0f} samples that do not cross into a new "
+                f"episode, got {self.config.topk_fraction}; give a larger one, or longer rollouts."
+            )
+
     def _estimated_anew(self, rows: Experience, rollout: Rollout | None, vector: Tensor) -> Experience:
         """Put advantages and returns as the critic of `vector` sees them in the place of those before."""
         assert rollout is not None
-        values = self._update.values(vector, rollout.obs)
-        void = rows.restarting_weights <= 0
-        advantages, returns = (
-            part.flatten().masked_fill(void, 0.0) for part in estimate_advantages(rollout, values, self.config)
-        )
-        return rows._replace(advantages=advantages, returns=returns)
+        advantages, returns = estimate_advantages(rollout, self._update.values(vector, rollout.obs), self.config)
+        return rows._replace(advantages=advantages.flatten(), returns=returns.flatten())
 
     def _to_rows(self, batch: Mapping[str, Any]) -> Experience:
         wide, old = ("obs", "actions", *self._kind.old_names), self._kind.old_names
@@ -296,13 +299,6 @@ class VMPOAgent(nn.Module):
             if len(part) != count:
                 raise ValueError(f"batch: {name} must have as many rows as obs, {count}; got {len(part)}.")
             parts[name] = part if name in wide else part.reshape(count)
-        w = parts["restarting_weights"]
-        if (w > 0).any():  # where all of them restart, all are used
-            void = ~((w > 0) | w.isnan())
-            for name, part in parts.items():
-                parts[name] = part.masked_fill(void if part.dim() == 1 else void.unsqueeze(-1), 0.0)
-            if self.policy.mask_dim:
-                parts["obs"][void, -self.policy.mask_dim :] = 1.0  # else nothing were left to choose from
         past = self._past(tensor(batch["state"]), tensor(batch["starts"]), count) if self.state_dim else _no_past(like)
         return Experience(
             **{name: part for name, part in parts.items() if name not in old},

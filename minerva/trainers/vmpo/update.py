@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from minerva.objectives import mpo, vmpo
 from minerva.objectives.ppo import value_loss
 from minerva.objectives.returns import explained_variance
 from minerva.objectives.weighted import weighted_mean, weighted_variance
-from minerva.trainers.accelerate import Captured
+from minerva.trainers.accelerate import Captured, Compiled
 from minerva.trainers.flat import FlatModule, FlatOptimizer
 from minerva.trainers.vmpo.actor_critic import ActorCritic
 from minerva.trainers.vmpo.config import VMPOConfig
@@ -56,9 +56,9 @@ class _PolicyAndValue(nn.Module):
 
 
 class Experience(NamedTuple):
-    """A rollout as an update takes it, flattened to B rows, step by step; all that a row without weight held is 0."""
+    """A rollout as an update takes it, flattened to B rows, step by step."""
 
-    obs: Tensor  # [B, O], as the policy saw them; where a row is without weight, its mask allows everything
+    obs: Tensor  # [B, O], as the policy saw them
     actions: Tensor  # [B, A], on the scale of the environment
     old: Parameters  # [B, ·] each, of the policy that acted
     returns: Tensor  # [B]
@@ -68,10 +68,29 @@ class Experience(NamedTuple):
     state: Tensor  # [N, S], of the memory before the first step; without a memory [0]
     starts: Tensor  # [T, N], 1 where an episode begins; without a memory [0]
 
-    def finite(self) -> bool:
+    def without_void(self, mask_dim: int) -> Experience:
+        """Put 0 for all that a row without weight holds; its action mask, of K entries, allows everything.
+
+        Where all of them are without weight, all are used as they are.
+        """
+        w = self.restarting_weights
+        void = ~((w > 0) | w.isnan()) & (w > 0).any()  # [B]
+
+        def cleared(part: Tensor, value: float = 0.0) -> Tensor:
+            return part.masked_fill(void if part.dim() == 1 else void.unsqueeze(-1), value)
+
+        obs = cleared(self.obs)
+        if mask_dim:  # else nothing were left to choose from
+            obs = torch.cat([obs[:, :-mask_dim], cleared(self.obs[:, -mask_dim:], 1.0)], dim=-1)
+        rest = ("actions", "returns", "advantages", "restarting_weights", "importance_weights")
+        return self._replace(
+            obs=obs, old=tuple(map(cleared, self.old)), **{name: cleared(getattr(self, name)) for name in rest}
+        )
+
+    def finite(self) -> Tensor:
         """Whether all of them are numbers; a logit of the policy that acted may be -∞, a probability of 0."""
         parts = [part.isfinite().all() for part in self if isinstance(part, Tensor)]
-        return bool(torch.stack([*parts, *((x < torch.inf).all() for x in self.old)]).all())
+        return torch.stack([*parts, *((x < torch.inf).all() for x in self.old)]).all()
 
 
 class Weighted(NamedTuple):
@@ -105,17 +124,6 @@ class Weighted(NamedTuple):
             cut = {name: getattr(rows, name)[chosen] for name in _ROWS}
             yield rows._replace(old=old, **cut)
 
-    def tensors(self) -> list[Tensor]:
-        """Give all of them in a row, for `from_tensors`."""
-        return [*(part for part in self if isinstance(part, Tensor)), *self.old]
-
-    @classmethod
-    def from_tensors(cls, tensors: Sequence[Tensor]) -> Weighted:
-        """Put them together again."""
-        names = [name for name in cls._fields if name != "old"]
-        plain = dict(zip(names, tensors[: len(names)], strict=True))
-        return cls(**plain, old=tuple(tensors[len(names) :]))
-
 
 _ROWS = ("obs", "samples", "log_volume", "returns", "counted", "kept", "psi")
 
@@ -130,17 +138,32 @@ class Fitted(NamedTuple):
     steps: Tensor  # [1], float64: M-steps taken
 
 
+class Tempered(NamedTuple):
+    """All that an E-step changes."""
+
+    temperature: Tensor  # [1]
+    temperature_moments: Tensor
+    updates: Tensor  # [1], float64: E-steps taken
+
+
 class Learned(NamedTuple):
     """All that an update changes."""
 
     fitted: Fitted
-    temperature: Tensor  # [1]
-    temperature_moments: Tensor
-    updates: Tensor  # [1], float64: updates made
+    tempered: Tempered
 
     def tensors(self) -> dict[str, Tensor]:
         """Give them under their names."""
-        return {**self.fitted._asdict(), **{name: x for name, x in self._asdict().items() if name != "fitted"}}
+        return {**self.fitted._asdict(), **self.tempered._asdict()}
+
+
+class EStepResult(NamedTuple):
+    """What an E-step gives."""
+
+    tempered: Tempered
+    weighted: Weighted
+    sound: Tensor  # [3]: whether all that it was given is finite, how many rows count, and how many it keeps
+    metrics: dict[str, Tensor]
 
 
 class MStepLosses(NamedTuple):
@@ -157,8 +180,20 @@ class MStepLosses(NamedTuple):
     norms: Tensor  # of the gradients before clipping, added up
 
 
-MStep = Callable[[Fitted, Weighted, Tensor], tuple[Fitted, MStepLosses]]
-"""`VMPOUpdate.m_step`, as it is or accelerated."""
+class Steps(NamedTuple):
+    """The steps of an update: those of `VMPOUpdate`, as they are or accelerated."""
+
+    e_step: Callable[[Tempered, Experience], EStepResult]
+    m_step: Callable[[Fitted, Weighted, Tensor], tuple[Fitted, MStepLosses]]
+    close: Callable[[Tensor, Learned, Weighted, MStepLosses, Tensor], tuple[Tensor, dict[str, Tensor]]]
+
+    def accelerated(self, compile_it: bool, capture_it: bool) -> Steps:
+        """Compile the M-step, which is taken most often; capture each of them as a graph.
+
+        What a captured step returns is overwritten when it is taken again.
+        """
+        steps = self._replace(m_step=Compiled(self.m_step)) if compile_it else self
+        return Steps(*(Captured(step, ()) for step in steps)) if capture_it else steps
 
 
 class VMPOUpdate:
@@ -186,11 +221,13 @@ class VMPOUpdate:
         self._temperature = FlatModule(temperature)
         self._config = config
         self._recurrent = policy.state_dim > 0
+        self._mask_dim = policy.mask_dim
         optimizer, momentum, unclipped = config.optimizer_type, config.sgd_momentum, float("inf")
         rates = self._policy.expanded({"policy.policy_": config.policy_lr, "policy.value_": config.value_lr})
         self._policy_optimizer = FlatOptimizer(optimizer, rates, config.max_grad_norm, momentum)
         self._alpha_optimizer = FlatOptimizer(optimizer, config.alpha_lr, unclipped, momentum)
         self._temperature_optimizer = FlatOptimizer(optimizer, config.temperature_lr, unclipped, momentum)
+        self.steps = Steps(self.e_step, self.m_step, self.close)
 
     def start(self) -> Learned:
         """Give what is learned before the first update; its vectors are the modules' own memory."""
@@ -198,7 +235,7 @@ class VMPOUpdate:
         policy_moments, alphas_moments, temperature_moments = map(FlatOptimizer.first_moments, vectors)
         none = torch.zeros(1, dtype=torch.float64, device=vectors[0].device)
         fitted = Fitted(vectors[0], policy_moments, vectors[1], alphas_moments, none)
-        return Learned(fitted, vectors[2], temperature_moments, none.clone())
+        return Learned(fitted, Tempered(vectors[2], temperature_moments, none.clone()))
 
     def values(self, vector: Tensor, obs: Tensor) -> Tensor:
         """Value observations of any batch shape with the critic of `vector`; without a memory."""
@@ -208,15 +245,11 @@ class VMPOUpdate:
 
     # E-step
 
-    def e_step(self, old: Learned, rows: Experience) -> tuple[Learned, Weighted, dict[str, Tensor]]:
-        """Weigh the samples, and take one step on the temperature.
-
-        Returns:
-            What is learned then, what the M-step works on, and what is logged.
-        """
-        config, w = self._config, rows.restarting_weights
+    def e_step(self, old: Tempered, given: Experience) -> EStepResult:
+        """Weigh the samples, and take one step on the temperature."""
+        config, rows = self._config, given.without_void(self._mask_dim)
+        w, advantages = rows.restarting_weights, rows.advantages
         counted = (w > 0).to(w.dtype)
-        advantages = rows.advantages
         if config.normalize_advantages:
             advantages = vmpo.normalize_advantages(advantages, counted)
         gradient, (loss, (threshold, selected, psi)) = grad_and_value(self._temperature_loss, has_aux=True)(
@@ -224,14 +257,14 @@ class VMPOUpdate:
         )
         stepped = self._temperature_optimizer(old.temperature, old.temperature_moments, gradient, old.updates)
         temperature = floored(stepped.vector)
-        new = Learned(old.fitted, temperature, stepped.moments, old.updates + 1)
+        new = Tempered(temperature, stepped.moments, old.updates + 1)
         kept = (selected > 0).to(w.dtype)
         samples, log_volume = self._kind.unsquash(rows.actions)
         weighted = Weighted(
             rows.obs, samples, log_volume, rows.old, rows.returns, counted, kept, psi, rows.state, rows.starts
         )
         eta = self._temperature(temperature)
-        logged = {
+        metrics = {
             "vmpo/dual_loss": loss,
             "vmpo/epsilon_eta": torch.full_like(loss, config.epsilon_eta),
             "vmpo/temperature_raw": eta,
@@ -247,7 +280,8 @@ class VMPOUpdate:
             "returns/raw_mean": weighted_mean(rows.returns, counted),
             "returns/raw_std": weighted_variance(rows.returns, counted).sqrt(),
         }
-        return new, weighted, logged
+        sound = torch.stack([rows.finite().to(w.dtype), counted.sum(), kept.sum()])
+        return EStepResult(new, weighted, sound, metrics)
 
     def _temperature_loss(
         self, vector: Tensor, advantages: Tensor, restarting_weights: Tensor, importance_weights: Tensor
@@ -325,12 +359,12 @@ class VMPOUpdate:
     # What is logged
 
     def close(
-        self, old: Learned, new: Learned, batch: Weighted, losses: MStepLosses, numbers: Tensor
+        self, old: Tensor, new: Learned, batch: Weighted, losses: MStepLosses, numbers: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Look at an update that was made.
 
         Args:
-            old: What was learned before it.
+            old: Policy and critic before it.
             new: What is learned after it.
             batch: What the last E-step made of the rollout.
             losses: Of the last M-step.
@@ -364,58 +398,19 @@ class VMPOUpdate:
             }
         return metrics
 
-    def _final_metrics(self, old: Learned, new: Learned, batch: Weighted) -> dict[str, Tensor]:
+    def _final_metrics(self, old: Tensor, new: Learned, batch: Weighted) -> dict[str, Tensor]:
         """Look at policy and critic after an update."""
         parameters, value = self._policy(new.fitted.policy, batch.obs, batch.state, batch.starts)
-        duals = torch.cat([new.fitted.alphas, new.temperature])
+        duals = torch.cat([new.fitted.alphas, new.tempered.temperature])
         return {
             "train/entropy": weighted_mean(self._kind.entropy(parameters), batch.kept),
-            "train/param_delta": (new.fitted.policy - old.fitted.policy).norm(),
+            "train/param_delta": (new.fitted.policy - old).norm(),
             **self._kind.metrics(parameters, batch.counted),
             "value/explained_var": explained_variance(batch.returns, value, batch.counted),
             "value/pred_mean": weighted_mean(value, batch.counted),
             "value/pred_std": weighted_variance(value, batch.counted).sqrt(),
             "health/dual_saturation": (duals <= MINIMUM).to(duals.dtype).mean(),
         }
-
-
-class CapturedMStep:
-    """An M-step on a GPU as a graph. What it fits is its own memory: the next M-step writes over it.
-
-    Args:
-        m_step: What is captured.
-        like: Of the shapes of what is fitted.
-    """
-
-    def __init__(self, m_step: MStep, like: Fitted) -> None:
-        self._fitted = held = Fitted(*(tensor.clone() for tensor in like))
-        self._rows: list[Tensor] = []  # what the graph reads
-        self._copied: Weighted | None = None  # … and what they are copies of
-        self._shapes: list[torch.Size] = []
-
-        def in_place(share: Tensor) -> Tensor:
-            new, losses = m_step(held, Weighted.from_tensors(self._rows), share)
-            for old, value in zip(held, new, strict=True):
-                old.copy_(value)
-            self._shapes = [part.shape for part in losses]
-            return torch.cat([part.reshape(-1) for part in losses])
-
-        self._graph = Captured(in_place, held)
-
-    def __call__(self, old: Fitted, batch: Weighted, share: Tensor) -> tuple[Fitted, MStepLosses]:
-        """Take one step on from what was fitted."""
-        if old is not self._fitted:
-            for held, value in zip(self._fitted, old, strict=True):
-                held.copy_(value)
-        if batch is not self._copied:  # a rollout goes through several M-steps
-            given = batch.tensors()
-            self._rows = self._rows or [torch.empty_like(tensor) for tensor in given]
-            for row, tensor in zip(self._rows, given, strict=True):
-                row.copy_(tensor)
-            self._copied = batch
-        flat = self._graph(share).clone()  # of the graph's memory, which the next step writes over
-        parts = flat.split([shape.numel() for shape in self._shapes])
-        return self._fitted, MStepLosses(*(x.view(shape) for x, shape in zip(parts, self._shapes, strict=True)))
 
 
 def grad_and_value_on_tape(function: Callable[..., Any], has_aux: Literal[True]) -> Callable[..., Any]:

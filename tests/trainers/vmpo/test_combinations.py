@@ -165,7 +165,7 @@ def test_gradients_on_the_tape_are_those_of_torchs_transform() -> None:
     rows = agent._to_rows(make_batch(agent, trainer.collector.rollout))
     trainer.close()
     with torch.no_grad():
-        _, weighted, _ = agent._update.e_step(agent._learned, rows)
+        weighted = agent._update.e_step(agent._learned.tempered, rows).weighted
         fitted = agent._learned.fitted._replace(policy=agent._learned.fitted.policy + 0.05)
         one, other = (
             make(agent._update._loss, has_aux=True)(fitted.policy, fitted, weighted)

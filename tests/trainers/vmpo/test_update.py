@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from minerva.networks.duals import MINIMUM
 from minerva.storage.rollout import Rollout
 from minerva.trainers import accelerate
 from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.vmpo.agent import VMPOAgent, make_batch
+from minerva.trainers.vmpo.update import Learned
 from tests.objectives import oracle_vmpo
 from tests.trainers.ppo.small_run import same
 from tests.trainers.vmpo.small_agent import ACT, HIGH, LOW, OBS, float64, learned, make_agent, make_data
@@ -220,6 +222,16 @@ def test_where_every_row_restarts_all_are_kept_with_equal_weight() -> None:
         make_agent().update(batch)
 
 
+def test_a_share_that_keeps_nothing_is_an_error() -> None:
+    agent = make_agent(topk_fraction=0.07)
+    batch = make_data(agent)  # 16 rows, 3 of which restart
+    before = learned(agent)
+    message = r"topk_fraction: must keep at least one of the 13 samples that do not .*got 0.07; give a larger one, or"
+    with pytest.raises(ValueError, match=message):
+        agent.update(batch)
+    assert same(learned(agent), before)
+
+
 @pytest.mark.parametrize("scale", [0.0, 3.0])
 def test_rows_that_are_not_kept_matter_to_the_critic_alone(scale: float) -> None:
     results = []
@@ -305,7 +317,7 @@ def test_a_bad_number_in_a_late_step_undoes_the_early_ones(name: str) -> None:
     agent = make_agent(m_steps=4)
     batch = make_data(agent)
     before, calls = learned(agent), 0
-    honest = agent._m_step
+    honest = agent._steps.m_step
 
     def poisoned(*arguments: Any) -> Any:
         nonlocal calls
@@ -313,7 +325,7 @@ def test_a_bad_number_in_a_late_step_undoes_the_early_ones(name: str) -> None:
         fitted, losses = honest(*arguments)
         return fitted, losses._replace(**{name: losses.total * math.nan}) if calls == 4 else losses
 
-    agent._m_step = poisoned
+    agent._steps = agent._steps._replace(m_step=poisoned)
     with pytest.warns(RuntimeWarning, match="skipped"):
         assert agent.update(batch) is None
     assert calls == 4 and same(learned(agent), before)
@@ -489,22 +501,50 @@ class OnCPU:
         return self._out
 
 
-@pytest.mark.parametrize("minibatches", [1, 4])
-def test_a_captured_m_step_hands_on_what_it_should(minibatches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("fields", "recompute"), [({}, False), ({"minibatches": 4}, False), ({"topk_fraction": 1.0}, True)]
+)
+def test_captured_steps_hand_on_what_they_should(
+    fields: dict[str, Any], recompute: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("minerva.trainers.vmpo.update.Captured", OnCPU)
-    fields: dict[str, Any] = {"m_steps": 3, "minibatches": minibatches, "rollout_steps": 16, "policy_lr": 0.01}
-    plain, captured = make_agent(**fields), make_agent(**fields)
+    fields = {"m_steps": 3, "rollout_steps": 8, "num_envs": 2, "policy_lr": 0.01, **fields}
+    plain, captured = (make_agent(**fields, recompute_advantages=recompute) for _ in range(2))
     captured.use_accelerated(compile_it=False, capture_it=True)
+    rollout = make_rollout(plain, 8)
+
+    def both(batch: dict[str, Tensor], seed: int) -> None:
+        made_of = rollout if recompute else None
+        found = [agent.learn(batch, 0.5, torch.Generator().manual_seed(seed), made_of) for agent in (plain, captured)]
+        assert found[0] == found[1] is not None and same(learned(plain), learned(captured))
+
     for seed in range(3):
-        batch = make_data(plain, seed=seed)
-        found = [agent.learn(batch, 0.5, torch.Generator().manual_seed(seed)) for agent in (plain, captured)]
-        assert found[0] == found[1] is not None
-        assert same(learned(plain), learned(captured))
+        batch = make_batch(plain, rollout) if recompute else make_data(plain, seed=seed)
+        both(batch, seed)
     before = learned(captured)
-    batch["returns"][4] = 1e30  # a step that is undone, and one after it
-    with pytest.warns(RuntimeWarning, match="skipped"):
-        assert captured.learn(batch) is None
-    assert same(learned(captured), before)
-    batch = make_data(plain, seed=9)
-    found = [agent.learn(batch, 0.5, torch.Generator().manual_seed(9)) for agent in (plain, captured)]
-    assert found[0] == found[1] is not None and same(learned(plain), learned(captured))
+    if not recompute:
+        batch["returns"][4] = 1e30  # a step that is undone, and one after it
+        with pytest.warns(RuntimeWarning, match="skipped"):
+            assert captured.learn(batch) is None
+        assert same(learned(captured), before)
+        both(make_data(plain, seed=9), 9)
+
+
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_no_step_asks_what_its_numbers_are(fraction: float) -> None:
+    """A graph is captured without a look at the numbers in it: these tensors have none."""
+    agent = make_agent(topk_fraction=fraction, control_variate=True)
+    rows, (fitted, tempered) = agent._to_rows(make_data(agent)), agent._learned
+
+    def traced(step: Any, *arguments: Any) -> Any:
+        def flat(*tensors: Tensor) -> list[Tensor]:
+            return accelerate._leaves((step(*accelerate._like(arguments, iter(tensors))),))
+
+        make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*accelerate._leaves(arguments))
+        return step(*arguments)
+
+    with torch.no_grad():
+        result = traced(agent._steps.e_step, tempered, rows)
+        fitted, losses = traced(agent._steps.m_step, fitted, result.weighted, torch.ones(1))
+        new = Learned(fitted, result.tempered)
+        traced(agent._steps.close, fitted.policy, new, result.weighted, losses, torch.ones(4))
