@@ -1,4 +1,4 @@
-"""What an update of MPO and V-MPO takes, and PPO end to end with many environments, on a CPU or a GPU.
+"""What an update of MPO and V-MPO takes, on a CPU or a GPU, and on a GPU PPO and MPO end to end.
 
     python -m benchmarks.updates --device cuda --out benchmarks/results/speed/h200.json
     python -m benchmarks.updates --device cpu --out benchmarks/results/speed/updates-cpu.json
@@ -105,6 +105,31 @@ def ppo_steps_per_second(device: str, num_envs: int, rollout_steps: int, minibat
     return found
 
 
+def mpo_steps_per_second(device: str, steps: int, repeats: int) -> dict[str, list[float]]:
+    """Train MPO on one HalfCheetah-v5 end to end, as it is and with updates overlapped, in turns."""
+    from minerva import MPOTrainer
+
+    found: dict[str, list[float]] = {"one after the other": [], "overlap": []}
+    with tempfile.TemporaryDirectory() as folder:
+        trainers = {
+            name: MPOTrainer(
+                "HalfCheetah-v5", 1, device, overlap=name == "overlap", compile=True, eval_episodes=0, console=False,
+                **SIZES["small"],
+            )
+            for name in found
+        }  # fmt: skip
+        for name, trainer in trainers.items():
+            trainer.train(2_000, out_dir=Path(folder) / name.replace(" ", "-"))
+        for k in range(repeats):
+            for name, trainer in trainers.items():
+                begin = time.perf_counter()
+                trainer.train(2_000 + steps * (k + 1))
+                found[name].append(round(steps / (time.perf_counter() - begin)))
+    for trainer in trainers.values():
+        trainer.close()
+    return found
+
+
 def pool_steps_per_second(num_envs: int, steps: int) -> float:
     """Step EnvPool alone, with actions that are there already."""
     import numpy as np
@@ -150,6 +175,9 @@ def main() -> None:
     )
     if on_gpu:
         found["EnvPool alone, 256 environments, steps/s"] = round(pool_steps_per_second(256, 200_000))
+        found["MPO, one environment, small networks, an update a step, steps/s"] = mpo_steps_per_second(
+            device, 5_000, 5
+        )
         rates = ppo_steps_per_second(device, 256, 32, 2048, updates=15)
         found["PPO, 256 environments, rollout 32, minibatch 2048, 10 epochs, steps/s"] = [round(rate) for rate in rates]
     description = {

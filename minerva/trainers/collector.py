@@ -152,15 +152,24 @@ class ReplayCollector:
         self.transitions = 0
         self._act = act
         self._obs_normalizer = obs_normalizer
+        self._chosen: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None  # for the next step
 
     def begin(self) -> None:
         """Start the first episodes of a run."""
+        self._chosen = None
         self.replay.begin(self._see(self.env.reset()))
+
+    def act(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Choose the next step's actions, with the policy as it is now, unless they are chosen already."""
+        if self._chosen is None:
+            self._chosen = self._act(self.replay.current_obs)
+        return self._chosen
 
     def step(self) -> Step:
         """Step all environments once. Where one of them fails, nothing is stored."""
-        actions, log_probs = self._act(self.replay.current_obs)
+        actions, log_probs = self.act()
         step = self.env.step(actions)
+        self._chosen = None
         self.transitions += self.replay.add(
             actions,
             self._see(step.observations),
@@ -183,12 +192,15 @@ class ReplayCollector:
             "env": self.env.state_dict(),
             "transitions": self.transitions,
             "current_obs": torch.from_numpy(self.replay.current_obs.copy()),
+            "chosen": None if self._chosen is None else [torch.from_numpy(part.copy()) for part in self._chosen],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Go on from a saved state; returns a sentence where the environments could not do so exactly."""
         self.transitions = state["transitions"]
         self._current_obs = state["current_obs"].numpy()
+        chosen = state.get("chosen")
+        self._chosen = None if chosen is None else (chosen[0].numpy(), chosen[1].numpy())
         return self.env.load_state_dict(state["env"])
 
     def begin_anew(self) -> None:

@@ -50,6 +50,11 @@ class OffPolicy(Protocol):
     updates: int
     last_step: Step | None
 
+    @property
+    def acts_first(self) -> bool:
+        """Whether the next action is chosen before the updates that are due."""
+        ...
+
     def updates_due(self) -> int:
         """Give how many updates are to be made now; asking changes nothing."""
         ...
@@ -62,10 +67,13 @@ class OffPolicy(Protocol):
 def off_policy_loop(trainer: OffPolicy, run: Run, total_steps: int) -> None:
     """Make the updates that are due, take a step, repeat; may be left and entered again at any step.
 
-    Updates come first: a run that was left after a step makes those of that step when it goes on.
+    Updates come first: a run that was left after a step makes those of that step when it goes on. With `acts_first` the
+    next action is chosen before them: nothing that comes after then waits for them, as long as a GPU makes them.
     """
     run.callbacks.on_rollout_start(trainer)
     while not run.stopping():
+        if trainer.acts_first and trainer.env_steps < total_steps:
+            trainer.collector.act()
         count = trainer.updates_due()
         if count > 0:
             run.callbacks.on_rollout_end(trainer)

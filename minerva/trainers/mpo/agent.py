@@ -220,7 +220,8 @@ class MPOAgent(nn.Module):
 class Actor:
     """Acts while experience is collected: the policy on NumPy, on the CPU.
 
-    On a CPU it shares the policy's memory; else it has a copy that `refresh` renews.
+    On a CPU it shares the policy's memory; else it has a copy, renewed when it acts for the first time after `refresh`:
+    until then nothing waits for the GPU.
 
     Args:
         agent: Whose policy.
@@ -231,6 +232,7 @@ class Actor:
         self._agent = agent
         self._generator = generator
         self._twin = Twin(agent.policy)
+        self._outdated = False
         policy = self._twin.module
         self._encoder = NumpyMLP(policy.encoder)
         self._mean = NumpyMLP(nn.Sequential(policy.policy_mean))
@@ -238,10 +240,13 @@ class Actor:
 
     def refresh(self) -> None:
         """Take over what the policy has learned."""
-        self._twin.refresh()
+        self._outdated = True
 
     def __call__(self, obs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Give raw actions ``[N, A]`` and their log-probabilities ``[N]`` for raw observations ``[N, O]``."""
+        if self._outdated:
+            self._twin.refresh()
+            self._outdated = False
         if isinstance(self._agent.obs_normalizer, RunningNorm):
             obs = self._agent.obs_normalizer(torch.from_numpy(obs)).numpy()
         with np.errstate(all="ignore"):  # an observation may be infinite: it is acted on, and its transition dropped

@@ -33,6 +33,9 @@ class MPOConfig(RunConfig):
     """Updates for each transition collected."""
     update_interval: int = 1
     """Transitions collected between rounds of updates; a round makes update_interval * updates_per_step of them."""
+    overlap: bool = False
+    """Choose the next action before a round of updates, not after it: a GPU then learns while the environments are
+    stepped. The policy that acts is a round older."""
     n_step: int = 1
     """Rewards that a target sums before it bootstraps."""
 

@@ -169,6 +169,11 @@ class MPOTrainer(Trainer):
         """Give the environment step at which a run of so many steps ends: whole steps of all environments."""
         return -(-total_steps // self.config.num_envs) * self.config.num_envs
 
+    @property
+    def acts_first(self) -> bool:
+        """Whether the next action is chosen before the updates that are due."""
+        return self.config.overlap
+
     def between_updates(self) -> bool:
         """Whether no step has been taken since the newest round of updates."""
         return self.env_steps == self.round_step

@@ -56,6 +56,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "several environments": {"num_envs": 3, "n_step": 3, "normalize_obs": True, "update_interval": 4},
     "retrace": {"use_retrace": True, "retrace_steps": 4, "action_penalization": True, "updates_per_step": 0.3},
+    "overlap": {"overlap": True, "num_envs": 2, "update_interval": 6},
     "moving average": {"target_tau": 0.01, "m_steps": 2, "optimizer_type": "sgd", "updates_per_step": 1.7},
 }
 
@@ -93,6 +94,7 @@ def test_killed_and_resumed_ends_bit_identical(
     env_id: str, num_envs: int, total_steps: int, kills: list[Kill], tmp_path: Path
 ) -> None:
     more = fields(replay_size=400, eval_interval=200, checkpoint_interval=40, use_retrace=True, retrace_steps=3)
+    more["overlap"] = num_envs > 1
     case = Case(env_id, num_envs, total_steps, fields=more, algo="mpo")
     undisturbed = case.make_trainer()
     undisturbed.train(total_steps, out_dir=tmp_path / "undisturbed")
@@ -107,6 +109,7 @@ def test_killed_and_resumed_ends_bit_identical(
             "environments",
             "transitions",
             "current_obs",
+            "chosen",
             "counters",
             "metrics",
             "replay",
@@ -193,8 +196,9 @@ def test_checkpoints_with_dots_in_their_names_do_not_share_a_replay(tmp_path: Pa
     np.testing.assert_array_equal(again.memory.obs[: again.memory._head], kept[: again.memory._head])
 
 
-def test_a_callback_that_fails_before_an_update_loses_none(tmp_path: Path) -> None:
-    train(tmp_path / "whole")
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_callback_that_fails_before_an_update_loses_none(overlap: bool, tmp_path: Path) -> None:
+    train(tmp_path / "whole", overlap=overlap)
 
     class Fails(Callback):
         def on_rollout_end(self, trainer: Any) -> None:
@@ -202,8 +206,9 @@ def test_a_callback_that_fails_before_an_update_loses_none(tmp_path: Path) -> No
                 raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        train(tmp_path / "run", callbacks=Fails())
-    resumed = small()
+        train(tmp_path / "run", callbacks=Fails(), overlap=overlap)
+    assert (state_of(tmp_path / "run")["collector"]["chosen"] is not None) == overlap
+    resumed = small(overlap=overlap)
     resumed.load(tmp_path / "run")
     resumed.train()
     resumed.close()
@@ -269,6 +274,22 @@ def test_updates_follow_the_transitions_collected(ratio: float, interval: int, n
     assert trainer.updates >= ratio * (TOTAL - 20) - interval * ratio - 1
     assert trainer.agent.learned.updates.item() == trainer.updates
     assert trainer.env_steps == -(-TOTAL // num_envs) * num_envs
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_policy_that_acts_is_the_newest_or_with_overlap_a_round_older(overlap: bool, tmp_path: Path) -> None:
+    trainer = small(overlap=overlap, eval_episodes=0)
+    honest, known = trainer.collector._act, {}
+
+    def act(obs: Any) -> Any:
+        known[trainer.env_steps] = int(trainer.agent.learned.updates)  # of the policy that acts in the next step
+        return honest(obs)
+
+    trainer.collector._act = act
+    trainer.train(50, out_dir=tmp_path / "run")
+    trainer.close()
+    assert known == {step: max(0, step - 20 - overlap) for step in range(50)}
+    assert trainer.updates == 30
 
 
 def test_arguments_of_train_are_those_of_the_specification(tmp_path: Path) -> None:
