@@ -13,9 +13,9 @@ PyTorch on its own one a core. For networks this small one is faster, so the pee
 with OMP_NUM_THREADS=1, named so. EnvPool has a thread a core wherever it is used. On a machine that is busy the rows
 with a thread a core suffer most, for such threads wait for each other: measure on an idle one.
 
-Peers that are not installed here (sb3-contrib, tianshou, torchrl, tensordict) are looked for in the interpreter that
---peers-python names, and left out where they are not there either. It needs torch, gymnasium[mujoco] and
-stable-baselines3 besides; Minerva itself need not be installed there.
+The extra `peers` installs them all. Those that are not installed here (sb3-contrib, tianshou, torchrl, tensordict) are
+looked for in the interpreter that --peers-python names, and left out where they are not there either. It needs torch,
+gymnasium[mujoco] and stable-baselines3 besides; Minerva itself need not be installed there.
 """
 
 from __future__ import annotations

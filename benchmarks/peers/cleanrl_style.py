@@ -24,11 +24,12 @@ def ppo(steps: int, problem: str, pool: bool = False) -> float:
     return steps_per_second(p, steps, Training(p, pool_envs(p) if pool else gymnasium_envs(p)).train)
 
 
-def gymnasium_envs(p: Problem) -> Any:
-    """Make environments that are each wrapped by themselves."""
+def gymnasium_envs(p: Problem, flatten: bool = False) -> Any:
+    """Make environments that are each wrapped by themselves; their observations may be flattened, even flat ones."""
 
     def make() -> gym.Env[Any, Any]:
-        env: gym.Env[Any, Any] = gym.wrappers.RecordEpisodeStatistics(gym.make(p.env_id))
+        env: gym.Env[Any, Any] = gym.make(p.env_id)
+        env = gym.wrappers.RecordEpisodeStatistics(gym.wrappers.FlattenObservation(env) if flatten else env)
         if not p.normalise:
             return env
         env = gym.wrappers.NormalizeObservation(gym.wrappers.ClipAction(env))

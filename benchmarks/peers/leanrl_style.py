@@ -26,14 +26,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributions import Normal
 
-from benchmarks.peers.cleanrl_style import Agent, clipped, gymnasium_envs
+from benchmarks.peers.cleanrl_style import Agent, gymnasium_envs
 from benchmarks.peers.problems import PROBLEMS, Problem, steps_per_second
 
 Act = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -46,21 +45,8 @@ def ppo(steps: int, problem: str, trimmed: bool = False) -> float:
     """Train on Gymnasium's environments, with continuous actions."""
     p = PROBLEMS[problem]
     torch.manual_seed(1)
-    training = Trimmed(p, gymnasium_envs(p)) if trimmed else Published(p, wrapped_envs(p))
+    training = Trimmed(p, gymnasium_envs(p)) if trimmed else Published(p, gymnasium_envs(p, flatten=True))
     return steps_per_second(p, steps, training.train)
-
-
-def wrapped_envs(p: Problem) -> Any:
-    """Make environments that are each wrapped by themselves, observations flattened even where they are flat."""
-
-    def make() -> gym.Env[Any, Any]:
-        env: gym.Env[Any, Any] = gym.wrappers.FlattenObservation(gym.make(p.env_id))
-        env = gym.wrappers.ClipAction(gym.wrappers.RecordEpisodeStatistics(env))
-        env = gym.wrappers.NormalizeObservation(env)
-        env = gym.wrappers.TransformObservation(env, clipped, env.observation_space)
-        return gym.wrappers.TransformReward(gym.wrappers.NormalizeReward(env, gamma=p.gamma), clipped)
-
-    return gym.vector.SyncVectorEnv([make] * p.num_envs, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
 
 
 class GaussianAgent(Agent):
@@ -132,8 +118,8 @@ class Published(Training):
     """With TensorDicts throughout, and compiled as LeanRL compiles."""
 
     def __init__(self, p: Problem, envs: Any) -> None:
-        from tensordict import TensorDict  # type: ignore[import-not-found]
-        from tensordict.nn import TensorDictModule  # type: ignore[import-not-found]
+        from tensordict import TensorDict
+        from tensordict.nn import TensorDictModule
 
         super().__init__(p, envs)
         self.tensordict = TensorDict

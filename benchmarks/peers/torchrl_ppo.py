@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import torch
-from tensordict.nn import AddStateIndependentNormalScale, TensorDictModule  # type: ignore[import-not-found]
+from tensordict.nn import AddStateIndependentNormalScale, TensorDictModule
 from torch import nn
 from torch.distributions import Independent, Normal
-from torchrl.collectors import Collector  # type: ignore[import-not-found]
-from torchrl.data import (  # type: ignore[import-not-found]
+from torchrl.collectors import Collector
+from torchrl.data import (
     LazyTensorStorage,
     SamplerWithoutReplacement,
     TensorDictReplayBuffer,
 )
-from torchrl.envs import (  # type: ignore[import-not-found]
+from torchrl.envs import (
     ClipTransform,
     Compose,
     DoubleToFloat,
@@ -22,9 +22,9 @@ from torchrl.envs import (  # type: ignore[import-not-found]
     TransformedEnv,
     VecNorm,
 )
-from torchrl.modules import MLP, ProbabilisticActor, ValueOperator  # type: ignore[import-not-found]
-from torchrl.objectives import ClipPPOLoss  # type: ignore[import-not-found]
-from torchrl.objectives.value import GAE  # type: ignore[import-not-found]
+from torchrl.modules import MLP, ProbabilisticActor, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
 
 from benchmarks.peers.problems import PROBLEMS, steps_per_second
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.peers import cleanrl_style
 from benchmarks.peers.cleanrl_style import gymnasium_envs
 from benchmarks.peers.comparisons import chosen
-from benchmarks.peers.leanrl_style import FIGURES, Published, Training, Trimmed, wrapped_envs
+from benchmarks.peers.leanrl_style import FIGURES, Published, Training, Trimmed
 from benchmarks.peers.problems import Problem
 
 # Episodes of a few steps each, and a policy that learns fast enough to be clipped.
@@ -28,7 +28,7 @@ def uncompiled() -> Iterator[None]:
 def published() -> Published:
     """Make the published training without what needs TensorDict, which is no package of the tests."""
     training = Published.__new__(Published)
-    Training.__init__(training, SMALL, wrapped_envs(SMALL))
+    Training.__init__(training, SMALL, gymnasium_envs(SMALL, flatten=True))
     return training
 
 
@@ -102,8 +102,6 @@ def test_advantages_are_those_of_cleanrl_style() -> None:
 
 
 def test_both_learn_the_same() -> None:
-    pytest.importorskip("tensordict")
-
     def trained(kind: type[Published] | type[Trimmed], envs: Any) -> Any:
         envs.reset(seed=1)
         torch.manual_seed(1)
@@ -112,7 +110,7 @@ def test_both_learn_the_same() -> None:
         training.train(2)
         return training
 
-    whole, trimmed = trained(Published, wrapped_envs(SMALL)), trained(Trimmed, gymnasium_envs(SMALL))
+    whole, trimmed = trained(Published, gymnasium_envs(SMALL, flatten=True)), trained(Trimmed, gymnasium_envs(SMALL))
     assert len(whole.episode_returns) > 5 and min(whole.episode_returns) >= 1
     untouched = Trimmed(SMALL, gymnasium_envs(SMALL)).agent.log_std
     assert (trimmed.agent.log_std - untouched).abs().max() > 0.01
