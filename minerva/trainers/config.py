@@ -67,7 +67,8 @@ class RunConfig:
     # Machine
 
     torch_threads: int | None = None
-    """Threads of torch on the CPU; None for what is fastest: one, or for MPO, whose updates are large, one a core."""
+    """Threads of torch on the CPU; None for one for every 256 rows that a gradient step works on (sampled actions are
+    rows as well), for images all, and never more than cores."""
 
     def __post_init__(self) -> None:
         self._make_plain()

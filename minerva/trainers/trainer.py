@@ -27,6 +27,10 @@ from minerva.storage.replay import Replay
 from minerva.storage.segments import DamagedReplayError
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.run import Run, TrainingResult
+from minerva.utils.cores import usable_cores
+
+ROWS_A_THREAD = 256
+"""Rows of a gradient step that occupy a thread of torch: with fewer, threads wait for each other too often."""
 
 
 class Trainer(ABC):
@@ -49,8 +53,6 @@ class Trainer(ABC):
     """Settings that the rest of a saved run is shaped by: it cannot go on with others."""
     drops_non_finite: ClassVar[bool] = False
     """Whether a step that is not finite is left out of what is learned from; else the run ends there."""
-    own_threads: ClassVar[int | None] = 1
-    """Threads of torch that its updates are fastest with on a CPU, where none are set; None for torch's own number."""
     config: RunConfig
     agent: nn.Module
     log: Callable[[str, float | Tensor], None]
@@ -123,6 +125,10 @@ class Trainer(ABC):
         return int(np.prod(space.shape))
 
     # What an algorithm provides
+
+    @abstractmethod
+    def useful_threads(self) -> int:
+        """Give the number of torch's threads that its gradient steps are fastest with on a CPU of many cores."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -201,7 +207,8 @@ class Trainer(ABC):
                 f"out_dir: {folder} holds a run already. Go on with it (--resume, or trainer.load), or choose another."
             )
         threads = torch.get_num_threads()
-        torch.set_num_threads(self.config.torch_threads or self.own_threads or threads)
+        useful = max(1, min(self.useful_threads(), threads, usable_cores()))
+        torch.set_num_threads(self.config.torch_threads or useful)
         try:
             with Run(self, total_steps, folder, callbacks) as run:
                 self.run_loop(run)

@@ -17,6 +17,7 @@ import minerva
 from minerva.trainers.accelerate import Captured
 from minerva.trainers.flat import Twin
 from minerva.trainers.gradient_step import FlatStep, PlainStep
+from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.vmpo.trainer import VMPOTrainer
 
@@ -96,6 +97,33 @@ def test_a_run_on_a_gpu_goes_on_where_it_was_left(kind: Any, env: Any, fields: d
         assert torch.equal(weights(rest)[name], value), name
     for trainer in (whole, first, rest):
         trainer.close()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_run_of_mpo_on_a_gpu_goes_on_where_it_was_left(overlap: bool, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {
+        "overlap": overlap, "update_after": 20, "batch_size": 16, "action_samples": 4, "policy_layer_sizes": (16,),
+        "critic_layer_sizes": (16,), "eval_episodes": 0, "console": False, "compile": "auto",
+    }  # fmt: skip
+    runs = []
+    for stop in (1000, 31):
+        trainer = MPOTrainer("Pendulum-v1", 3, "cuda", **fields)
+        folder = tmp_path / str(stop)
+
+        def goes_on(trainer: Any, stop: int = stop) -> bool:
+            return bool(trainer.env_steps < stop)
+
+        trainer.train(60, out_dir=folder, callbacks=goes_on)
+        if stop < 60:
+            trainer.close()
+            trainer = MPOTrainer("Pendulum-v1", 3, "cuda", **fields)
+            trainer.load(folder)
+            trainer.train(60)
+        assert trainer.acceleration == "captured" and trainer.updates == 40
+        runs.append(weights(trainer))
+        trainer.close()
+    for name, value in runs[0].items():
+        assert torch.equal(runs[1][name], value), name
 
 
 def test_captured_gradient_steps_are_plain_ones() -> None:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from minerva import checkpointing
 from minerva.callbacks import Callback
@@ -24,6 +26,7 @@ from minerva.trainers.ppo import update as update_module
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.ppo.update import MinibatchLosses, minibatch_losses
+from minerva.trainers.vmpo.trainer import VMPOTrainer
 from minerva.utils.schedules import Schedule
 from tests.trainers.ppo.small_run import (
     ROLLOUT,
@@ -612,31 +615,54 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert (result.out_dir / "ppo_last.pt").exists()
 
 
-def test_torch_threads_are_put_back(tmp_path: Path) -> None:
+MLP: dict[str, Any] = {"policy_layer_sizes": (4,), "critic_layer_sizes": (4,)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "expected"),
+    [
+        (PPOTrainer, {"minibatch_size": 511, "num_envs": 8, "rollout_steps": 128, **MLP}, 1),
+        (PPOTrainer, {"minibatch_size": 512, "num_envs": 8, "rollout_steps": 128, **MLP}, 2),
+        (PPOTrainer, {"minibatch_size": 512, "num_envs": 8, "rollout_steps": 128, "torch_threads": 1, **MLP}, 1),
+        (VMPOTrainer, {"num_envs": 8, "rollout_steps": 63, "m_steps": 1}, 1),
+        (VMPOTrainer, {"num_envs": 8, "rollout_steps": 128, "m_steps": 1}, 2),  # rows for four, cores for two
+        (VMPOTrainer, {"num_envs": 8, "rollout_steps": 128, "m_steps": 1, "minibatches": 4}, 1),
+        (MPOTrainer, {"batch_size": 25, "action_samples": 20, "update_after": 60, **MLP}, 1),
+        (MPOTrainer, {"batch_size": 26, "action_samples": 20, "update_after": 60, **MLP}, 2),
+        (MPOTrainer, {"batch_size": 4, "action_samples": 2, "update_after": 60, "torch_threads": 2, **MLP}, 2),
+    ],
+)
+def test_torch_has_threads_for_the_rows_of_a_gradient_step_and_its_own_after(
+    kind: Any, fields: dict[str, Any], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minerva.trainers.trainer.usable_cores", lambda: 2)
     before = torch.get_num_threads()
-    during: list[int] = []
+    during: set[int] = set()
     try:
-        torch.set_num_threads(2)
-        train(tmp_path / "run", ROLLOUT, lambda trainer: during.append(torch.get_num_threads()), eval_episodes=0)
-        assert set(during) == {1} and torch.get_num_threads() == 2
-        during.clear()
-        settings: dict[str, Any] = {
-            "batch_size": 4,
-            "update_after": 8,
-            "policy_layer_sizes": (4,),
-            "critic_layer_sizes": (4,),
-            "eval_episodes": 0,
-            "console": False,
-        }
-        for threads, expected in ((None, 2), (1, 1)):  # MPO's updates are large enough for all of them
-            trainer = MPOTrainer("Pendulum-v1", 1, "cpu", torch_threads=threads, **settings)
-            folder = tmp_path / f"mpo{expected}"
-            trainer.train(12, out_dir=folder, callbacks=lambda _: during.append(torch.get_num_threads()))
-            trainer.close()
-            assert set(during) == {expected} and torch.get_num_threads() == 2
-            during.clear()
+        torch.set_num_threads(3)
+        trainer = kind("Pendulum-v1", 1, "cpu", eval_episodes=0, console=False, **fields)
+        total = fields["num_envs"] * fields["rollout_steps"] if "num_envs" in fields else 62
+        trainer.train(total, out_dir=tmp_path / "run", callbacks=lambda _: during.add(torch.get_num_threads()))
+        trainer.close()
+        assert trainer.updates > 0 and during == {expected} and torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_images_have_a_thread_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Picture(gymnasium.Env[Any, Any]):
+        observation_space = spaces.Box(0, 255, (84, 84, 1), np.uint8)
+        action_space = spaces.Discrete(2)
+
+        def reset(
+            self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        ) -> tuple[Any, dict[str, Any]]:
+            return np.zeros((84, 84, 1), np.uint8), {}
+
+    monkeypatch.setattr("minerva.trainers.ppo.trainer.usable_cores", lambda: 7)
+    trainer = PPOTrainer(Picture, 1, "cpu", num_envs=1, rollout_steps=8, minibatch_size=8, console=False)
+    trainer.close()
+    assert trainer.useful_threads() == 7
 
 
 # What a second reader found

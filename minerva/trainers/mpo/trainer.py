@@ -25,7 +25,7 @@ from minerva.trainers.mpo.agent import Actor, MPOAgent
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.update import Batch, Metrics, SequenceBatch, make_step, named_metrics
 from minerva.trainers.run import Run, TrainingResult
-from minerva.trainers.trainer import Trainer
+from minerva.trainers.trainer import ROWS_A_THREAD, Trainer
 from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import (
     initialisation_seed,
@@ -58,7 +58,6 @@ class MPOTrainer(Trainer):
     fixed_fields: ClassVar[tuple[str, ...]] = ("policy_layer_sizes", "critic_layer_sizes", "normalize_obs")
     resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs", "replay_size", "use_retrace", "optimizer_type")
     drops_non_finite: ClassVar[bool] = True
-    own_threads: ClassVar[int | None] = None
     config: MPOConfig
     agent: MPOAgent
     memory: Replay
@@ -150,6 +149,10 @@ class MPOTrainer(Trainer):
         if batch_size is not None:
             self._step = None  # a graph is of one batch size
         return super().train(total_steps, out_dir=out_dir, callbacks=callbacks)
+
+    def useful_threads(self) -> int:
+        """Give the number of torch's threads that its gradient steps are fastest with on a CPU of many cores."""
+        return self.config.batch_size * self.config.action_samples // ROWS_A_THREAD
 
     def begin(self) -> None:
         """Start the first episodes."""
