@@ -8,7 +8,7 @@ else the machine does falls on all alike; the median of the rounds counts. Impor
 with its update are left out, of all contenders: there the compilers do their work. Simulation, acting, updates and, in
 Minerva's case, its logs and last checkpoint are in.
 
-Each contender has as many threads as its library takes by itself, which is what its users get: Minerva one of torch,
+Each contender has as many threads as its library takes by itself, which is what its users get: Minerva those that pay,
 PyTorch on its own one a core. For networks this small one is faster, so the peers built on PyTorch have a second row
 with OMP_NUM_THREADS=1, named so. EnvPool has a thread a core wherever it is used. On a machine that is busy the rows
 with a thread a core suffer most, for such threads wait for each other: measure on an idle one.
