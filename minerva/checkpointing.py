@@ -176,4 +176,6 @@ def git_commit() -> str | None:
 
 def command_line() -> str:
     """Give the command that this process was started with."""
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    module = getattr(sys.modules["__main__"], "__spec__", None)  # where it is a module that runs, not a script
+    program = f"python -m {module.name.removesuffix('.__main__')}" if module else Path(sys.argv[0]).name
+    return " ".join([program, *sys.argv[1:]])

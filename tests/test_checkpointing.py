@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import errno
+import importlib.machinery
 import os
 import pickle
 import resource
 import subprocess
 import sys
+import types
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -298,5 +300,10 @@ def test_git_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["/usr/bin/minerva", "train", "ppo"])
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/minerva", "train", "ppo"])
+    main = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    main.__spec__ = None
     assert checkpointing.command_line() == "minerva train ppo"
+    main.__spec__ = importlib.machinery.ModuleSpec("minerva.cli.__main__", None)
+    assert checkpointing.command_line() == "python -m minerva.cli train ppo"
