@@ -171,6 +171,27 @@ def test_the_parts_that_are_captured_are_captured(tmp_path: Path) -> None:
         trainer.close()
 
 
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
+def test_a_large_policy_acts_as_a_graph_and_knows_what_was_learned(env: str, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"num_envs": 3, "rollout_steps": 8, "m_steps": 2, "policy_layer_sizes": (600, 600)}
+    trainer = VMPOTrainer(env, 3, "cuda", eval_episodes=0, console=False, **fields)
+    twin = torch.Generator("cuda").manual_seed(5)
+    for learned in (False, True):
+        if learned:
+            trainer.train(24, tmp_path / "run")
+        trainer.action_noise.manual_seed(5)
+        twin.manual_seed(5)
+        given: Any = trainer.collector.rollout.to_act_on()
+        obs, state, starts = given
+        for _ in range(2):
+            obs = torch.randn_like(obs)
+            found, _ = trainer.collector._act(obs, state, starts)
+            expected, _ = trainer.agent.step(obs, state, starts, twin)
+            assert found.device.type == "cuda"
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    trainer.close()
+
+
 def test_what_acts_on_the_cpu_knows_what_was_learned() -> None:
     module = torch.nn.Linear(3, 2, device="cuda")
     twin = Twin(module)

@@ -1,4 +1,4 @@
-"""How V-MPO's policy acts while experience is collected: on NumPy where it is small and on a CPU."""
+"""How V-MPO's policy acts while experience is collected: on a CPU on NumPy, on a GPU as a graph."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from minerva.networks.lstm import NumpyMemory
 from minerva.networks.numpy_mlp import Array, NoiseSource, NumpyMLP
+from minerva.trainers.accelerate import Captured
 from minerva.trainers.collector import Act, on_arrays
 from minerva.trainers.vmpo.agent import Policy, VMPOAgent
 from minerva.trainers.vmpo.discrete_policy import DiscretePolicy
@@ -22,7 +23,7 @@ def acts_on_numpy(policy: Policy) -> bool:
 
 
 def make_actor(agent: VMPOAgent, generator: torch.Generator, policy: Policy | None = None) -> Act:
-    """Make the function that acts while experience is collected: `VMPOAgent.step`, on a CPU on NumPy.
+    """Make the function that acts while experience is collected: `VMPOAgent.step`, on NumPy or as a graph.
 
     Args:
         agent: Its memory is shared, so the function acts with whatever an update or `load_state_dict` wrote there.
@@ -30,6 +31,8 @@ def make_actor(agent: VMPOAgent, generator: torch.Generator, policy: Policy | No
         policy: What acts in the agent's place, its twin on the CPU.
     """
     policy = policy or agent.policy
+    if policy.value_head.weight.device.type == "cuda" and not agent.state_dim:
+        return _captured_actor(policy, generator)
 
     def on_tensors(obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
         return agent.step(obs, state, starts, generator)
@@ -52,6 +55,17 @@ def make_actor(agent: VMPOAgent, generator: torch.Generator, policy: Policy | No
         return sample(features), state
 
     return act
+
+
+def _captured_actor(policy: Policy, generator: torch.Generator) -> Act:
+    """Make it as a graph, the noise drawn outside."""
+
+    @torch.no_grad()
+    def choose(obs: Tensor, noise: Tensor) -> Tensor:
+        return policy.choose(policy(obs), deterministic=False, noise=noise)
+
+    captured = Captured(choose, ())
+    return lambda obs, state, starts: (captured(obs, policy.draw_noise(obs, generator)), state)
 
 
 def _numpy_sampler(policy: Policy, generator: torch.Generator) -> Callable[[Array], Array]:

@@ -257,10 +257,10 @@ class VMPOAgent(nn.Module):
                     fitted, losses = self._steps.m_step(new.fitted, part, share)
                     new = new._replace(fitted=fitted)
                     numbers.append(torch.stack([losses.total, losses.alpha, losses.norms]))
-            sound, closing = self._steps.close(old.fitted.policy, new, weighted, losses, torch.cat(numbers))
+            applicable, closing = self._steps.close(old.fitted.policy, new, weighted, losses, torch.cat(numbers))
             names, values = zip(*(metrics | closing).items(), strict=True)
-            finite, *found = torch.stack([sound.to(values[0].dtype), *values]).tolist()
-            if not finite:
+            applied, *found = torch.stack([applicable.to(values[0].dtype), *values]).tolist()
+            if not applied:
                 self._skip()
                 return None
             for name, tensor in new.tensors().items():

@@ -66,11 +66,19 @@ class DiscretePolicy(ActorCritic):
         parameters = (self.policy_logits(features),)
         return self.head.masked(parameters, obs[..., -self.mask_dim :]) if self.mask_dim else parameters
 
-    def choose(self, parameters: Parameters, deterministic: bool, generator: torch.Generator | None) -> Tensor:
-        """Give the likeliest actions ``[..., A]``, or sampled ones."""
+    def draw_noise(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Draw what actions are sampled with, ``[..., A]``, where `like` ``[..., ·]`` is."""
+        shape = (*like.shape[:-1], self.head.action_dim)
+        return torch.rand(shape, generator=generator, device=like.device, dtype=like.dtype)
+
+    def choose(
+        self,
+        parameters: Parameters,
+        deterministic: bool,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Give the likeliest actions ``[..., A]``, or sampled ones, with the noise that is given or drawn."""
         if deterministic:
             return self.head.mode(parameters)
-        (logits,) = parameters
-        shape = (*logits.shape[:-1], self.head.action_dim)
-        noise = torch.rand(shape, generator=generator, device=logits.device, dtype=logits.dtype)
-        return self.head.sample(parameters, noise)
+        return self.head.sample(parameters, self.draw_noise(parameters[0], generator) if noise is None else noise)

@@ -103,22 +103,41 @@ class SquashedGaussianPolicy(ActorCritic):
     # Actions
 
     def sample_action(
-        self, mean: Tensor, log_std: Tensor, deterministic: bool = False, generator: torch.Generator | None = None
+        self,
+        mean: Tensor,
+        log_std: Tensor,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Sample an action a row, or take the mean's: actions ``[B, A]`` and their log-densities ``[B, 1]``."""
+        """Sample an action a row, or take the mean's: actions ``[B, A]`` and their log-densities ``[B, 1]``.
+
+        The noise is drawn here, unless it is given.
+        """
         raw = mean
         if not deterministic:
-            noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
+            noise = self.draw_noise(mean, generator) if noise is None else noise
             # LaTeX: u = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)
             raw = mean + log_std.exp() * noise
         # LaTeX[Haarnoja2018, app. C]: \log \pi(a) = \log \mathcal{N}(u; \mu, \sigma) - \log \left| \frac{\partial a}{\partial u} \right|
         log_prob = gaussian_log_prob(mean, log_std, raw) - self.log_volume(raw)
         return self.squash(raw), log_prob.unsqueeze(-1)
 
-    def choose(self, parameters: Parameters, deterministic: bool, generator: torch.Generator | None) -> Tensor:
-        """Give the mean's actions ``[..., A]``, or sampled ones."""
+    def draw_noise(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Draw what actions are sampled with, ``[..., A]``, where `like` ``[..., ·]`` is."""
+        shape = (*like.shape[:-1], len(self.action_low))
+        return torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)
+
+    def choose(
+        self,
+        parameters: Parameters,
+        deterministic: bool,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Give the mean's actions ``[..., A]``, or sampled ones, with the noise that is given or drawn."""
         mean, log_std = parameters
-        return self.sample_action(mean, log_std, deterministic, generator)[0]
+        return self.sample_action(mean, log_std, deterministic, generator, noise)[0]
 
     def log_prob(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
         """Give the log-density of actions ``[B, A]`` on the scale of the environment: ``[B, 1]``."""
