@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -115,11 +117,26 @@ class Captured:
                 self._function(*held)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with nothing_collected(), torch.cuda.graph(graph):
             self._outputs = self._function(*held)
         for tensor, value in zip(self._written, before, strict=True):
             tensor.copy_(value)
         return graph
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Let Python not look for garbage meanwhile: an old graph that it finds and destroys breaks off a new capture.
+
+    Since torch 2.9 a capture no longer begins with a collection of its own, which left nothing to be found.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def accelerated(function: Function, written: Sequence[Tensor], compile_it: bool, capture_it: bool) -> Function:

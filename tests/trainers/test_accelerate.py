@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from minerva.trainers.accelerate import Captured, Compiled, accelerated, compiler_available
+from minerva.trainers.accelerate import Captured, Compiled, accelerated, compiler_available, nothing_collected
 
 needs_compiler = pytest.mark.skipif(
     not compiler_available() and not os.environ.get("CI"), reason="no C++ compiler is installed (Debian: g++)"
@@ -99,3 +100,28 @@ def test_captured_it_does_the_same(compiled: bool) -> None:
     function = accelerated(add_up, held, compile_it=compiled, capture_it=True)
     assert isinstance(function, Captured)
     check(function, held, "cuda")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_garbage_stays_where_it_is_meanwhile_and_not_longer(before: bool) -> None:
+    found: list[bool] = []
+
+    class Circle:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            found.append(True)
+
+    enabled = gc.isenabled()
+    try:
+        (gc.enable if before else gc.disable)()
+        with pytest.raises(KeyError), nothing_collected():
+            Circle()
+            assert len([[] for _ in range(200_000)]) == 200_000 and not found
+            raise KeyError
+        assert gc.isenabled() == before
+        gc.collect()
+        assert found
+    finally:
+        (gc.enable if enabled else gc.disable)()

@@ -210,6 +210,29 @@ def test_a_captured_function_takes_what_it_is_given_each_time() -> None:
         assert captured(x, torch.full((4,), factor, device="cuda")).tolist() == [0, factor, 2 * factor, 3 * factor]
 
 
+def test_an_old_graph_that_is_thrown_away_meanwhile_does_not_break_off_a_capture() -> None:
+    x = torch.ones(4, device="cuda")
+
+    def one_in_a_circle() -> list[Any]:
+        captured = Captured(lambda x: x + 1, ())
+        captured(x)
+        circle: list[Any] = [captured]
+        circle.append(circle)
+        return circle
+
+    held, calls = [one_in_a_circle()], 0
+
+    def function(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 4:  # three have warmed it up: this one is captured
+            held.clear()
+            assert len([[] for _ in range(200_000)]) == 200_000  # enough for Python to look for garbage
+        return x * 2
+
+    assert Captured(function, ())(x).tolist() == [2, 2, 2, 2] and calls == 4
+
+
 def test_a_run_on_a_gpu_is_loaded_on_a_cpu(tmp_path: Path) -> None:
     trainer = PPOTrainer("CartPole-v1", 3, "cuda", eval_episodes=0, console=False, rollout_steps=64)
     trainer.train(128, tmp_path / "run")
