@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from minerva.utils.cores import wait_briefly
+
 if TYPE_CHECKING:
     from minerva.api import Policy, load, train
     from minerva.compat.stable_baselines.ppo2 import PPO2
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 __version__ = "0.1.0"
+
+wait_briefly()
 
 _WHERE = {
     "MPOTrainer": "minerva.trainers.mpo.trainer",

@@ -1,9 +1,10 @@
-"""How many cores a run may use."""
+"""How many cores a run may use, and how its threads share them with others."""
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -31,3 +32,18 @@ def _quota() -> float:
 def _asked_for() -> float:
     number = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     return int(number) if number.strip().isdigit() else math.inf
+
+
+SPINS = "1000"
+"""Turns that a thread waits for others of its process before it sleeps: OpenMP's own number where cores are short."""
+
+
+def wait_briefly() -> None:
+    """Let threads of torch that wait for each other give their core away soon, unless somebody has said how they wait.
+
+    GNU's OpenMP lets them hold it for as long as a millisecond: with two runs on a machine, each then waits most of the
+    time for threads whose cores the other's waiting threads hold. It asks once, when torch is loaded; where torch was
+    imported before, this is too late.
+    """
+    if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)

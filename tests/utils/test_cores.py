@@ -42,3 +42,23 @@ def test_what_was_asked_for(value: str, expected: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert usable_cores() == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "expected"),
+    [
+        ("", {}, cores.SPINS),
+        ("", {"GOMP_SPINCOUNT": "7"}, "7"),
+        ("", {"OMP_WAIT_POLICY": "ACTIVE"}, None),
+        ("import torch; ", {}, None),  # too late
+    ],
+)
+def test_threads_wait_briefly_where_nobody_says_otherwise(
+    before: str, given: dict[str, str], expected: str | None
+) -> None:
+    clean = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    code = f"{before}import minerva, os, sys; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env={**clean, **given}, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.split() == [str(expected), str(bool(before))]

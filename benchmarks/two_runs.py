@@ -1,0 +1,78 @@
+"""What two runs on one machine leave each other: the steps a second of a run alone, and of two at once.
+
+    python -m benchmarks.two_runs --out benchmarks/results/speed/two_runs.json
+
+Each run is a process of its own with the threads that it takes by itself, measured by `minerva bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HALF_CHEETAH = ("--env", "HalfCheetah-v5", "--device", "cpu")
+POOL = ("--backend", "envpool", "--num-envs", "64", "--rollout-steps", "64")
+RUNS = {
+    "PPO, minibatches of 64": (
+        "ppo",
+        *HALF_CHEETAH,
+        "--num-envs",
+        "1",
+        "--rollout-steps",
+        "2048",
+        "--minibatch-size",
+        "64",
+    ),
+    "PPO, 64 environments, minibatches of 1024": ("ppo", *HALF_CHEETAH, *POOL, "--minibatch-size", "1024"),
+    "V-MPO": ("vmpo", *HALF_CHEETAH, "--backend", "envpool"),
+    "MPO": ("mpo", *HALF_CHEETAH),
+    "MPO, not compiled": ("mpo", *HALF_CHEETAH),
+}
+
+
+def measure(arguments: tuple[str, ...], compiled: bool, seconds: float) -> float:
+    """Give the steps a second of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "bench.json"
+        command = ["bench", *arguments, "--compile", str(compiled), "--seconds", str(seconds), "--json", str(file)]
+        subprocess.run([sys.executable, "-W", "ignore", "-m", "minerva.cli", *command], check=True, capture_output=True)
+        rate: float = json.loads(file.read_text())["steps_per_second"]
+        return rate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8.0, help="a measurement")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    from benchmarks.provenance import hardware
+    from minerva.checkpointing import command_line, git_commit, versions
+
+    found: dict[str, Any] = {}
+    for name, arguments in RUNS.items():
+        alone, together = [], []
+        for _ in range(options.repeats):
+            given = (arguments, "not compiled" not in name, options.seconds)
+            alone.append(measure(*given))
+            with ThreadPoolExecutor(2) as pool:
+                together += [run.result() for run in [pool.submit(measure, *given) for _ in range(2)]]
+        found[name] = {"alone": median(alone), "each of two": median(together)}
+        print(name, found[name], flush=True)
+    description = {
+        "steps/s": found, "command": command_line(), "commit": git_commit(), "versions": versions(),
+        "hardware": hardware(),
+    }  # fmt: skip
+    if options.out:
+        options.out.write_text(json.dumps(description, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
