@@ -4,11 +4,19 @@ import gc
 import os
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from minerva.trainers.accelerate import Captured, Compiled, accelerated, compiler_available, nothing_collected
+from minerva.trainers.accelerate import (
+    Captured,
+    Compiled,
+    accelerated,
+    compiler_available,
+    nothing_collected,
+    quick_tanh,
+)
 
 needs_compiler = pytest.mark.skipif(
     not compiler_available() and not os.environ.get("CI"), reason="no C++ compiler is installed (Debian: g++)"
@@ -100,6 +108,29 @@ def test_captured_it_does_the_same(compiled: bool) -> None:
     function = accelerated(add_up, held, compile_it=compiled, capture_it=True)
     assert isinstance(function, Captured)
     check(function, held, "cuda")
+
+
+@pytest.mark.formula(
+    "minerva.trainers.accelerate", r"t = e^{-2 |x|}", r"\tanh x = \mathrm{sgn}(x)\, \frac{1 - t}{1 + t}"
+)
+def test_the_quick_tanh_is_tanh() -> None:
+    x = torch.cat([torch.linspace(-12, 12, 100_001), torch.logspace(-30, 2, 999), -torch.logspace(-30, 2, 999)])
+    expected = np.tanh(x.double().numpy())
+    assert np.abs(quick_tanh(x).double().numpy() - expected).max() < 1.2e-7
+    assert quick_tanh(torch.tensor([0.0, torch.inf, -torch.inf])).tolist() == [0.0, 1.0, -1.0]
+    assert quick_tanh(torch.tensor(torch.nan)).isnan()
+
+
+@needs_compiler
+def test_what_is_compiled_for_a_cpu_has_it_and_the_same_gradient() -> None:
+    def slope(x: Tensor) -> Tensor:
+        found: Tensor = torch.func.grad(lambda x: torch.tanh(x).sum())(x)
+        return found
+
+    x = torch.linspace(-4, 4, 1000)
+    for function in (torch.tanh, slope):
+        torch.testing.assert_close(Compiled(function)(x), function(x), rtol=1e-5, atol=2e-7)
+    assert not torch.equal(Compiled(torch.tanh)(x), torch.tanh(x))
 
 
 @pytest.mark.parametrize("before", [True, False])
