@@ -176,6 +176,7 @@ def git_commit() -> str | None:
 
 def command_line() -> str:
     """Give the command that this process was started with."""
-    module = getattr(sys.modules["__main__"], "__spec__", None)  # where it is a module that runs, not a script
-    program = f"python -m {module.name.removesuffix('.__main__')}" if module else Path(sys.argv[0]).name
+    module = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "__main__")
+    # A script has no name, a folder that is run has that one.
+    program = Path(sys.argv[0]).name if module == "__main__" else f"python -m {module.removesuffix('.__main__')}"
     return " ".join([program, *sys.argv[1:]])

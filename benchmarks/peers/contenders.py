@@ -34,7 +34,7 @@ def stable_baselines3(steps: int, problem: str, normalise: bool) -> float:
 
 def sb3_contrib(steps: int, problem: str, lstm_units: int) -> float:
     """Train sb3-contrib's PPO with a memory."""
-    from sb3_contrib import RecurrentPPO  # type: ignore[import-not-found]
+    from sb3_contrib import RecurrentPPO
 
     return _baselines(RecurrentPPO, "MlpLstmPolicy", steps, problem, False, {"lstm_hidden_size": lstm_units})
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from tianshou.algorithm import PPO  # type: ignore[import-not-found]
-from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy  # type: ignore[import-not-found]
-from tianshou.algorithm.optim import AdamOptimizerFactory  # type: ignore[import-not-found]
-from tianshou.data import Collector, VectorReplayBuffer  # type: ignore[import-not-found]
-from tianshou.env import DummyVectorEnv, VectorEnvNormObs  # type: ignore[import-not-found]
-from tianshou.trainer import OnPolicyTrainerParams  # type: ignore[import-not-found]
-from tianshou.utils.net.common import Net  # type: ignore[import-not-found]
-from tianshou.utils.net.continuous import (  # type: ignore[import-not-found]
+from tianshou.algorithm import PPO
+from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
+from tianshou.algorithm.optim import AdamOptimizerFactory
+from tianshou.data import Collector, VectorReplayBuffer
+from tianshou.env import DummyVectorEnv, VectorEnvNormObs
+from tianshou.trainer import OnPolicyTrainerParams
+from tianshou.utils.net.common import Net
+from tianshou.utils.net.continuous import (
     ContinuousActorProbabilistic,
     ContinuousCritic,
 )

@@ -51,6 +51,7 @@ class Selection(NamedTuple):
 
     weights: Tensor  # w̄, [B]
     threshold: Tensor  # τ, scalar: the smallest scaled advantage that is kept
+    k: Tensor  # scalar: how many are to be kept, or more where several equal τ
 
 
 def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> Selection:
@@ -62,8 +63,8 @@ def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> S
         fraction: ρ, of the samples with w > 0; with 1 all of them are kept.
 
     Returns:
-        w̄ and τ. Where no sample has w > 0 (with ρ = 1), all of them are kept with weight 1. Where ρ is too small to
-        keep a single one, w̄ is 0 everywhere.
+        w̄, τ and k. Where no sample has w > 0 (with ρ = 1), all of them are kept with weight 1. Where ρ is too small to
+        keep a single one, k is 0, and so is w̄ everywhere.
 
     Raises:
         ValueError: ρ is not in (0, 1].
@@ -73,15 +74,16 @@ def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> S
     scaled, counted = scaled.detach(), restarting_weights > 0
     if fraction == 1:
         nothing = ~counted.any()
+        kept = counted | nothing
         weights = torch.where(nothing, 1.0, restarting_weights * counted)
-        return Selection(weights, torch.where(counted | nothing, scaled, torch.inf).min())
+        return Selection(weights, torch.where(kept, scaled, torch.inf).min(), kept.sum())
     # LaTeX: k = \lfloor \rho N \rfloor
     k = (fraction * counted.sum().double() + 1e-9).long()  # 0.29 * 100 is a little less than 29 in floating point
     ordered = torch.where(counted, scaled, -torch.inf).sort(descending=True).values
     # LaTeX[Song2020, sec. 4.2.1]: \tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}
     threshold = ordered.gather(0, (k - 1).clamp(min=0).view(1)).squeeze(0)
     # LaTeX[Song2020, sec. 4.2.1]: \bar{w}_t = w_t\, \mathbb{1}[ s_t \ge \tau ]
-    return Selection(restarting_weights * (counted & (scaled >= threshold) & (k > 0)), threshold)
+    return Selection(restarting_weights * (counted & (scaled >= threshold) & (k > 0)), threshold, k)
 
 
 class EStep(NamedTuple):

@@ -72,7 +72,7 @@ def off_policy_loop(trainer: OffPolicy, run: Run, total_steps: int) -> None:
     """
     run.callbacks.on_rollout_start(trainer)
     while not run.stopping():
-        if trainer.acts_first and trainer.env_steps < total_steps:
+        if trainer.acts_first:  # at the end as well: a run may be given more steps
             trainer.collector.act()
         count = trainer.updates_due()
         if count > 0:

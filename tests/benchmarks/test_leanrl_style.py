@@ -26,7 +26,7 @@ def uncompiled() -> Iterator[None]:
 
 
 def published() -> Published:
-    """Make the published training without what needs TensorDict, which is no package of the tests."""
+    """Make the published training without what is made of TensorDicts."""
     training = Published.__new__(Published)
     Training.__init__(training, SMALL, gymnasium_envs(SMALL, flatten=True))
     return training

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from minerva.environments.ids import EnvFactory
 from minerva.networks.encoders import images_in
@@ -119,7 +119,8 @@ class PPOTrainer(Trainer):
 
     def useful_threads(self) -> int:
         """Give the number of torch's threads that its gradient steps are fastest with on a CPU of many cores."""
-        return usable_cores() if self._takes_bytes() else self.config.minibatch_size // ROWS_A_THREAD
+        convolves = any(isinstance(module, nn.Conv2d) for module in self.agent.modules())
+        return usable_cores() if convolves else self.config.minibatch_size // ROWS_A_THREAD
 
     def begin(self) -> None:
         """Start the first episodes."""

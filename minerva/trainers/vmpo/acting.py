@@ -1,4 +1,4 @@
-"""How V-MPO's policy acts while experience is collected: on a CPU on NumPy, on a GPU as a graph."""
+"""How V-MPO's policy acts while experience is collected: on a CPU on NumPy, on a GPU as a graph, where either can."""
 
 from __future__ import annotations
 

@@ -240,12 +240,12 @@ class VMPOAgent(nn.Module):
         share = torch.full((1,), learning_rate_share, device=self.device)
         with torch.no_grad():
             tempered, weighted, sound, metrics = self._steps.e_step(old.tempered, rows)
-            finite, counted, kept = sound.tolist()
+            finite, counted, to_keep = sound.tolist()
             if not finite:
                 self._skip()
                 return None
             self._kind.check(weighted.samples)
-            self._check_kept(kept, counted)
+            self._check_kept(to_keep, counted)
             new, numbers = Learned(old.fitted, tempered), [metrics["vmpo/dual_loss"].view(1).clone()]
             for m_step in range(self.config.m_steps):
                 if m_step > 0 and self.config.recompute_advantages:
@@ -267,8 +267,8 @@ class VMPOAgent(nn.Module):
                 old.tensors()[name].copy_(tensor)
             return dict(zip(names, found, strict=True))
 
-    def _check_kept(self, kept: float, counted: float) -> None:
-        if kept == 0:
+    def _check_kept(self, to_keep: float, counted: float) -> None:
+        if to_keep == 0:
             raise ValueError(
                 f"topk_fraction: must keep at least one of the {counted:.0f} samples that do not cross into a new "
                 f"episode, got {self.config.topk_fraction}; give a larger one, or longer rollouts."

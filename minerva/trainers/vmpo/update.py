@@ -162,7 +162,7 @@ class EStepResult(NamedTuple):
 
     tempered: Tempered
     weighted: Weighted
-    sound: Tensor  # [3]: whether all that it was given is finite, how many rows count, and how many it keeps
+    sound: Tensor  # [3]: whether all that it was given is finite, how many rows count, and how many of them to keep
     metrics: dict[str, Tensor]
 
 
@@ -252,13 +252,13 @@ class VMPOUpdate:
         counted = (w > 0).to(w.dtype)
         if config.normalize_advantages:
             advantages = vmpo.normalize_advantages(advantages, counted)
-        gradient, (loss, (threshold, selected, psi)) = grad_and_value(self._temperature_loss, has_aux=True)(
+        gradient, (loss, (selection, psi)) = grad_and_value(self._temperature_loss, has_aux=True)(
             old.temperature, advantages, w, rows.importance_weights
         )
         stepped = self._temperature_optimizer(old.temperature, old.temperature_moments, gradient, old.updates)
         temperature = floored(stepped.vector)
         new = Tempered(temperature, stepped.moments, old.updates + 1)
-        kept = (selected > 0).to(w.dtype)
+        kept = (selection.weights > 0).to(w.dtype)
         samples, log_volume = self._kind.unsquash(rows.actions)
         weighted = Weighted(
             rows.obs, samples, log_volume, rows.old, rows.returns, counted, kept, psi, rows.state, rows.starts
@@ -271,7 +271,7 @@ class VMPOUpdate:
             # LaTeX: \frac{\sqrt{\mathrm{Var}[\hat{A}]}}{\eta}
             "vmpo/adv_std_over_temperature": weighted_variance(advantages, counted).sqrt() / eta,
             "vmpo/selected_frac": kept.sum() / counted.sum().clamp(min=1),
-            "vmpo/threshold": threshold,
+            "vmpo/threshold": selection.threshold,
             "vmpo/ess": mpo.effective_sample_size(psi),
             "vmpo/restarting_frac": 1 - counted.mean(),
             "vmpo/importance_mean": weighted_mean(rows.importance_weights, counted),
@@ -280,18 +280,18 @@ class VMPOUpdate:
             "returns/raw_mean": weighted_mean(rows.returns, counted),
             "returns/raw_std": weighted_variance(rows.returns, counted).sqrt(),
         }
-        sound = torch.stack([rows.finite().to(w.dtype), counted.sum(), kept.sum()])
+        sound = torch.stack([rows.finite().to(w.dtype), counted.sum(), selection.k.to(w.dtype)])
         return EStepResult(new, weighted, sound, metrics)
 
     def _temperature_loss(
         self, vector: Tensor, advantages: Tensor, restarting_weights: Tensor, importance_weights: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """Give L_η; beside it the threshold, the weights of the kept samples and those of the M-step."""
+    ) -> tuple[Tensor, tuple[vmpo.Selection, Tensor]]:
+        """Give L_η; beside it what is kept, and the weights of the M-step."""
         eta = self._temperature(vector)
         scaled = vmpo.scale_advantages(advantages, restarting_weights, eta)
-        selected = vmpo.select_top(scaled, restarting_weights, self._config.topk_fraction)
-        result = vmpo.e_step(scaled, selected.weights, importance_weights, eta, self._config.epsilon_eta)
-        return result.temperature_loss, (selected.threshold, selected.weights, result.weights)
+        selection = vmpo.select_top(scaled, restarting_weights, self._config.topk_fraction)
+        result = vmpo.e_step(scaled, selection.weights, importance_weights, eta, self._config.epsilon_eta)
+        return result.temperature_loss, (selection, result.weights)
 
     # M-step
 

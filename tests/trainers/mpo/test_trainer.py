@@ -276,6 +276,19 @@ def test_updates_follow_the_transitions_collected(ratio: float, interval: int, n
     assert trainer.env_steps == -(-TOTAL // num_envs) * num_envs
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_run_that_is_given_more_steps_is_the_longer_run(variant: str, tmp_path: Path) -> None:
+    more = {"eval_episodes": 0, **VARIANTS[variant]}
+    train(tmp_path / "whole", 60, **more)
+    trainer = small(**more)
+    trainer.train(36, out_dir=tmp_path / "parts")
+    trainer.train(60)
+    trainer.close()
+    one, other = state_of(tmp_path / "whole"), state_of(tmp_path / "parts")
+    assert all(torch.equal(one["agent"][name], other["agent"][name]) for name in one["agent"])
+    assert torch.equal(one["action_noise"], other["action_noise"])
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 def test_the_policy_that_acts_is_the_newest_or_with_overlap_a_round_older(overlap: bool, tmp_path: Path) -> None:
     trainer = small(overlap=overlap, eval_episodes=0)
@@ -288,7 +301,7 @@ def test_the_policy_that_acts_is_the_newest_or_with_overlap_a_round_older(overla
     trainer.collector._act = act
     trainer.train(50, out_dir=tmp_path / "run")
     trainer.close()
-    assert known == {step: max(0, step - 20 - overlap) for step in range(50)}
+    assert known == {step: max(0, step - 20 - overlap) for step in range(50 + overlap)}
     assert trainer.updates == 30
 
 

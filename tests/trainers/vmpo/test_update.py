@@ -300,6 +300,7 @@ def test_a_bad_number_leaves_everything_as_it_was_and_learning_goes_on(name: str
         ("returns", 1e30),  # a loss that is infinite
         ("old_log_stds", -80.0),  # a divergence that is
         ("importance_weights", 0.0),  # no weight anywhere: a logarithm of 0
+        ("advantages", 1e25),  # a variance that is infinite
     ],
 )
 def test_finite_inputs_that_lead_to_a_bad_number(name: str, value: float) -> None:
