@@ -2,13 +2,15 @@
 
     python -m benchmarks.two_runs --out benchmarks/results/speed/two_runs.json
 
-Each run is a process of its own with the threads that it takes by itself, measured by `minerva bench`.
+Each run is a process of its own, measured by `minerva bench`: with the threads that it takes by itself, with one, and
+with threads that wait as long as OpenMP lets them where Minerva says nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,30 +21,30 @@ from typing import Any
 
 HALF_CHEETAH = ("--env", "HalfCheetah-v5", "--device", "cpu")
 POOL = ("--backend", "envpool", "--num-envs", "64", "--rollout-steps", "64")
+ONE = ("--num-envs", "1", "--rollout-steps", "2048")
 RUNS = {
-    "PPO, minibatches of 64": (
-        "ppo",
-        *HALF_CHEETAH,
-        "--num-envs",
-        "1",
-        "--rollout-steps",
-        "2048",
-        "--minibatch-size",
-        "64",
-    ),
+    "PPO, minibatches of 64": ("ppo", *HALF_CHEETAH, *ONE, "--minibatch-size", "64"),
     "PPO, 64 environments, minibatches of 1024": ("ppo", *HALF_CHEETAH, *POOL, "--minibatch-size", "1024"),
     "V-MPO": ("vmpo", *HALF_CHEETAH, "--backend", "envpool"),
     "MPO": ("mpo", *HALF_CHEETAH),
     "MPO, not compiled": ("mpo", *HALF_CHEETAH),
 }
+SETTINGS: dict[str, dict[str, str]] = {
+    "by itself": {},
+    "OMP_NUM_THREADS=1": {"OMP_NUM_THREADS": "1"},
+    "GOMP_SPINCOUNT=300000": {"GOMP_SPINCOUNT": "300000"},  # three milliseconds
+}
 
 
-def measure(arguments: tuple[str, ...], compiled: bool, seconds: float) -> float:
+def measure(arguments: tuple[str, ...], compiled: bool, seconds: float, setting: dict[str, str]) -> float:
     """Give the steps a second of one run."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "bench.json"
         command = ["bench", *arguments, "--compile", str(compiled), "--seconds", str(seconds), "--json", str(file)]
-        subprocess.run([sys.executable, "-W", "ignore", "-m", "minerva.cli", *command], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "minerva.cli", *command],
+            check=True, capture_output=True, env={**os.environ, **setting},
+        )  # fmt: skip
         rate: float = json.loads(file.read_text())["steps_per_second"]
         return rate
 
@@ -56,15 +58,19 @@ def main() -> None:
     from benchmarks.provenance import hardware
     from minerva.checkpointing import command_line, git_commit, versions
 
-    found: dict[str, Any] = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, arguments in RUNS.items():
-        alone, together = [], []
+        samples: dict[str, tuple[list[float], list[float]]] = {setting: ([], []) for setting in SETTINGS}
         for _ in range(options.repeats):
-            given = (arguments, "not compiled" not in name, options.seconds)
-            alone.append(measure(*given))
-            with ThreadPoolExecutor(2) as pool:
-                together += [run.result() for run in [pool.submit(measure, *given) for _ in range(2)]]
-        found[name] = {"alone": median(alone), "each of two": median(together)}
+            for setting, (alone, together) in samples.items():
+                given = (arguments, "not compiled" not in name, options.seconds, SETTINGS[setting])
+                alone.append(measure(*given))
+                with ThreadPoolExecutor(2) as pool:
+                    together += [run.result() for run in [pool.submit(measure, *given) for _ in range(2)]]
+        found[name] = {
+            setting: {"alone": median(alone), "each of two": median(together)}
+            for setting, (alone, together) in samples.items()
+        }
         print(name, found[name], flush=True)
     description = {
         "steps/s": found, "command": command_line(), "commit": git_commit(), "versions": versions(),
