@@ -35,13 +35,14 @@ def _asked_for() -> float:
 
 
 SPINS = "1000"
-"""Turns that a thread waits for others of its process before it sleeps: OpenMP's own number where cores are short."""
+"""Turns that a thread waits for others of its process before it sleeps: with fewer a run alone is slower, with more two
+runs at once are (`benchmarks/two_runs.py`)."""
 
 
 def wait_briefly() -> None:
     """Let threads of torch that wait for each other give their core away soon, unless somebody has said how they wait.
 
-    GNU's OpenMP lets them hold it for as long as a millisecond: with two runs on a machine, each then waits most of the
+    GNU's OpenMP lets them hold it for milliseconds: with two runs on a machine, each then waits most of the
     time for threads whose cores the other's waiting threads hold. It asks once, when torch is loaded; where torch was
     imported before, this is too late.
     """

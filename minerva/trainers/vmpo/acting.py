@@ -62,7 +62,7 @@ def _captured_actor(policy: Policy, generator: torch.Generator) -> Act:
 
     @torch.no_grad()
     def choose(obs: Tensor, noise: Tensor) -> Tensor:
-        return policy.choose(policy(obs), deterministic=False, noise=noise)
+        return policy.sample(policy(obs), noise)
 
     captured = Captured(choose, ())
     return lambda obs, state, starts: (captured(obs, policy.draw_noise(obs, generator)), state)

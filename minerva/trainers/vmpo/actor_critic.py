@@ -128,21 +128,22 @@ class ActorCritic(nn.Module):
         of_value, other = self.value_memory(self._encode(self.value_encoder, obs), other, starts)
         return Look(self._heads(features, obs), self.value_head(of_value), torch.cat([own, other], dim=-1))
 
+    def choose(self, parameters: Parameters, deterministic: bool, generator: torch.Generator | None = None) -> Tensor:
+        """Give the likeliest actions ``[..., A]`` (the mean's, of a Gaussian), or sampled ones."""
+        if deterministic:
+            return self.mode(parameters)
+        return self.sample(parameters, self.draw_noise(parameters[0], generator))
+
+    def mode(self, parameters: Parameters) -> Tensor:
+        """Give the likeliest actions, or the mean's, ``[..., A]``."""
+        raise NotImplementedError
+
     def draw_noise(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
         """Draw what actions are sampled with, ``[..., A]``, where `like` ``[..., ·]`` is."""
         raise NotImplementedError
 
-    def choose(
-        self,
-        parameters: Parameters,
-        deterministic: bool,
-        generator: torch.Generator | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Give the likeliest actions ``[..., A]`` (the mean's, of a Gaussian), or sampled ones.
-
-        These are made of the noise that is given, or drawn with the generator.
-        """
+    def sample(self, parameters: Parameters, noise: Tensor) -> Tensor:
+        """Turn noise into actions, ``[..., A]``."""
         raise NotImplementedError
 
     def _heads(self, features: Tensor, obs: Tensor) -> Parameters:

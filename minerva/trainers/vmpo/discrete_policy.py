@@ -66,19 +66,15 @@ class DiscretePolicy(ActorCritic):
         parameters = (self.policy_logits(features),)
         return self.head.masked(parameters, obs[..., -self.mask_dim :]) if self.mask_dim else parameters
 
+    def mode(self, parameters: Parameters) -> Tensor:
+        """Give the likeliest actions, ``[..., A]``."""
+        return self.head.mode(parameters)
+
     def draw_noise(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
         """Draw what actions are sampled with, ``[..., A]``, where `like` ``[..., ·]`` is."""
         shape = (*like.shape[:-1], self.head.action_dim)
         return torch.rand(shape, generator=generator, device=like.device, dtype=like.dtype)
 
-    def choose(
-        self,
-        parameters: Parameters,
-        deterministic: bool,
-        generator: torch.Generator | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Give the likeliest actions ``[..., A]``, or sampled ones, with the noise that is given or drawn."""
-        if deterministic:
-            return self.head.mode(parameters)
-        return self.head.sample(parameters, self.draw_noise(parameters[0], generator) if noise is None else noise)
+    def sample(self, parameters: Parameters, noise: Tensor) -> Tensor:
+        """Turn uniform noise into actions, ``[..., A]``."""
+        return self.head.sample(parameters, noise)

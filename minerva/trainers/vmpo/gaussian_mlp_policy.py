@@ -123,21 +123,19 @@ class SquashedGaussianPolicy(ActorCritic):
         log_prob = gaussian_log_prob(mean, log_std, raw) - self.log_volume(raw)
         return self.squash(raw), log_prob.unsqueeze(-1)
 
+    def mode(self, parameters: Parameters) -> Tensor:
+        """Give the mean's actions, ``[..., A]``."""
+        return self.squash(parameters[0])
+
     def draw_noise(self, like: Tensor, generator: torch.Generator | None) -> Tensor:
         """Draw what actions are sampled with, ``[..., A]``, where `like` ``[..., ·]`` is."""
         shape = (*like.shape[:-1], len(self.action_low))
         return torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)
 
-    def choose(
-        self,
-        parameters: Parameters,
-        deterministic: bool,
-        generator: torch.Generator | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Give the mean's actions ``[..., A]``, or sampled ones, with the noise that is given or drawn."""
+    def sample(self, parameters: Parameters, noise: Tensor) -> Tensor:
+        """Turn standard normal noise into actions, ``[..., A]``."""
         mean, log_std = parameters
-        return self.sample_action(mean, log_std, deterministic, generator, noise)[0]
+        return self.sample_action(mean, log_std, noise=noise)[0]
 
     def log_prob(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
         """Give the log-density of actions ``[B, A]`` on the scale of the environment: ``[B, 1]``."""
