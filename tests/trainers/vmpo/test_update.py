@@ -531,6 +531,32 @@ def test_captured_steps_hand_on_what_they_should(
         both(make_data(plain, seed=9), 9)
 
 
+@pytest.mark.parametrize("which", ["e_step", "m_step"])
+def test_a_bad_number_of_an_early_captured_step_is_not_written_over(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minerva.trainers.vmpo.update.Captured", OnCPU)
+    agent = make_agent(m_steps=3, rollout_steps=8, num_envs=2, recompute_advantages=True)
+    rollout, before, calls = make_rollout(agent, 8), learned(agent), 0
+    honest = getattr(agent._steps, which)
+
+    def poisoned(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        result = honest(*arguments)
+        if calls > 1:
+            return result
+        if which == "m_step":
+            return result[0], result[1]._replace(norms=result[1].norms * math.inf)
+        return result._replace(metrics={**result.metrics, "vmpo/dual_loss": torch.tensor(math.nan)})
+
+    agent._update.steps = agent._steps = agent._steps._replace(**{which: poisoned})
+    agent.use_accelerated(compile_it=False, capture_it=True)
+    with pytest.warns(RuntimeWarning, match="skipped"):
+        assert agent.learn(make_batch(agent, rollout), rollout=rollout) is None
+    assert calls == 3 and same(learned(agent), before)
+
+
 @pytest.mark.parametrize("fraction", [0.5, 1.0])
 def test_no_step_asks_what_its_numbers_are(fraction: float) -> None:
     """A graph is captured without a look at the numbers in it: these tensors have none."""
