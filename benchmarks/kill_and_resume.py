@@ -6,7 +6,7 @@ Each case trains twice in processes of its own: once in one go, and once killed 
 generator and resumed each time from the last checkpoint. Most moments are an environment step and up to a tenth of a
 second after it, so that they fall into rollouts, updates, evaluations and the writing of checkpoints alike; some are
 seconds after the process starts, so that they fall into the start of a run or the replay of its episodes. At the end
-the two must agree bit for bit: weights, optimiser, normalisers, generators, environments, rollout or replay, the best
+the two must agree bit for bit: weights, optimizer, normalizers, generators, environments, rollout or replay, the best
 checkpoint and every logged value but the clock's.
 """
 
@@ -223,7 +223,7 @@ def compare(one: Path, other: Path) -> dict[str, bool]:
     generators = GENERATORS & first.keys()
     known = {"agent", "optimizer", "collector", "log_position", *generators}
     parts = {
-        # Observation normaliser included: it is part of the agent.
+        # Observation normalizer included: it is part of the agent.
         "weights": same(first["agent"], second["agent"]),
         "optimizer": same(first["optimizer"], second["optimizer"]),
         "generators": all(same(first[name], second[name]) for name in generators),

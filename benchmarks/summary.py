@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from minerva.report.statistics import summarise
+from minerva.report.statistics import summarize
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
@@ -76,7 +76,7 @@ def table(algo: str) -> str:
             if not found:
                 continue
             returns = [result.mean_return for result in found]
-            summary = summarise(returns)
+            summary = summarize(returns)
             interval = f" [{summary.low:.0f}, {summary.high:.0f}]" if len(found) > 1 else ""
             pace = round(statistics.median(result.steps_a_second for result in found))
             cells = (

@@ -1,4 +1,4 @@
-"""Learning curves as small SVG drawings that take their colours from the page."""
+"""Learning curves as small SVG drawings that take their colors from the page."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from benchmarks import summary
 from docs import figures
 from minerva import api, presets
 from minerva.cli.options import setting_groups
-from minerva.report.statistics import summarise
+from minerva.report.statistics import summarize
 from minerva.trainers import health
 from minerva.trainers.vmpo.config import VMPOConfig
 
@@ -114,7 +114,7 @@ def _reached(algo: str) -> list[bool]:
         for budget in budgets:
             found = summary.results(_folder(algo) / env_id.replace("/", "-"), budget.get("steps"))
             if found:
-                reached.append(summarise([result.mean_return for result in found]).mean >= budget["goal"])
+                reached.append(summarize([result.mean_return for result in found]).mean >= budget["goal"])
     return reached
 
 

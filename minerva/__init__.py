@@ -1,4 +1,4 @@
-"""Minerva: policy optimisation in PyTorch that can be read, trusted and resumed."""
+"""Minerva: policy optimization in PyTorch that can be read, trusted and resumed."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def load(
 
 
 class Policy:
-    """A trained policy with its observation normaliser, read from a checkpoint.
+    """A trained policy with its observation normalizer, read from a checkpoint.
 
     A policy with a memory remembers what it was shown: call `reset` before each episode.
 

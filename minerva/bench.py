@@ -153,7 +153,7 @@ class Measurement:
         yield "Steps a second", _number(window.steps_per_second), f"{window.env_steps:,} in {window.seconds:.1f} s"
         for name, share in window.shares.items():
             each = f"{_number(1e6 * share / window.steps_per_second)} µs"
-            what = ": storing, normalising, logging" if name == "rest" else " a step"
+            what = ": storing, normalizing, logging" if name == "rest" else " a step"
             yield f"  {name}", f"{share:.1%}", each + what
         yield "Updates a second", _number(window.updates_per_second), f"{window.updates:,} of them"
         yield "An update", f"{_number(window.update_ms)} ms", f"path: {self.path}"

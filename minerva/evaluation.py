@@ -1,4 +1,4 @@
-"""Evaluation that leaves the training run untouched: own environments, own generators, frozen normalisers."""
+"""Evaluation that leaves the training run untouched: own environments, own generators, frozen normalizers."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_a_loaded_policy_acts_as_the_trainer_does(pendulum: Path) -> None:
     obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32) * 5
     wanted = trainer.deterministic_action(torch.from_numpy(obs)).detach().numpy()
     assert np.array_equal(policy.act(obs), np.clip(wanted, -2, 2))
-    # The normaliser is part of it: without it the same networks say something else.
+    # The normalizer is part of it: without it the same networks say something else.
     raw = trainer.agent.actor_mean(torch.from_numpy(obs)).detach().numpy()
     assert not np.allclose(wanted, raw, atol=1e-4)
     assert (policy.algorithm, policy.env_id, policy.env_steps, policy.seed) == ("ppo", "Pendulum-v1", 256, 42)

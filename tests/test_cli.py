@@ -75,13 +75,13 @@ def test_groups_cover_the_config_once_and_are_documented() -> None:
     names = [setting.name for members in groups.values() for setting in members]
     assert sorted(names) == sorted(field.name for field in dataclasses.fields(PPOConfig))
     assert all(setting.help for members in groups.values() for setting in members)
-    assert [setting.name for setting in groups["optimiser"]] == [
+    assert [setting.name for setting in groups["optimizer"]] == [
         "policy_lr",
         "anneal_lr",
         "optimizer_type",
         "sgd_momentum",
     ]
-    assert list(groups)[:4] == ["networks", "collecting", "updating", "optimiser"]
+    assert list(groups)[:4] == ["networks", "collecting", "updating", "optimizer"]
 
 
 def test_help_shows_the_presets_values(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""PPO as CleanRL writes it: one plain loop, eager torch, the normalisation in wrappers of the environments.
+"""PPO as CleanRL writes it: one plain loop, eager torch, the normalization in wrappers of the environments.
 
 The hyperparameters and the order of things are those of its scripts ppo.py and ppo_continuous_action.py; the code is
 not. What those log of each update is computed here too, but written nowhere.
@@ -30,7 +30,7 @@ def gymnasium_envs(p: Problem, flatten: bool = False) -> Any:
     def make() -> gym.Env[Any, Any]:
         env: gym.Env[Any, Any] = gym.make(p.env_id)
         env = gym.wrappers.RecordEpisodeStatistics(gym.wrappers.FlattenObservation(env) if flatten else env)
-        if not p.normalise:
+        if not p.normalize:
             return env
         env = gym.wrappers.NormalizeObservation(gym.wrappers.ClipAction(env))
         env = gym.wrappers.TransformObservation(env, clipped, env.observation_space)
@@ -47,7 +47,7 @@ def pool_envs(p: Problem) -> Any:
 
     env: Any = envpool.make(p.env_id, env_type="gymnasium", num_envs=p.num_envs, seed=1)
     env = vector.RecordEpisodeStatistics(env)
-    if not p.normalise:
+    if not p.normalize:
         return env
     env = vector.NormalizeObservation(vector.ClipAction(env))
     env = vector.TransformObservation(env, clipped, env.single_observation_space)
@@ -55,7 +55,7 @@ def pool_envs(p: Problem) -> Any:
 
 
 def clipped(x: Any) -> Any:
-    """Keep what was normalised within ten deviations."""
+    """Keep what was normalized within ten deviations."""
     return np.clip(x, -10, 10)
 
 

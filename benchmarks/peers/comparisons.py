@@ -29,11 +29,11 @@ def in_both_ways(*peers: Contender) -> list[Contender]:
     return [*peers, *one]
 
 
-def stable_baselines3(problem: str, normalise: bool) -> Contender:
-    name = "stable-baselines3" + " with VecNormalize" * normalise
-    settings = f"PPO on a DummyVecEnv, {'VecNormalize' if normalise else 'nothing is normalised'}, values not clipped"
+def stable_baselines3(problem: str, normalize: bool) -> Contender:
+    name = "stable-baselines3" + " with VecNormalize" * normalize
+    settings = f"PPO on a DummyVecEnv, {'VecNormalize' if normalize else 'nothing is normalized'}, values not clipped"
     package = "stable_baselines3"
-    return peer(name, "contenders:stable_baselines3", settings, package, problem=problem, normalise=normalise)
+    return peer(name, "contenders:stable_baselines3", settings, package, problem=problem, normalize=normalize)
 
 
 def cleanrl_style(problem: str) -> Contender:
@@ -63,7 +63,7 @@ def ppo_1() -> Comparison:
     name = "ppo-1"
     tianshou = "DummyVectorEnv, VectorEnvNormObs, returns scaled in place of rewards"
     torchrl = (
-        "GymEnv, VecNorm of observations, rewards not normalised; Collector, GAE, ClipPPOLoss, and a replay buffer "
+        "GymEnv, VecNorm of observations, rewards not normalized; Collector, GAE, ClipPPOLoss, and a replay buffer "
         "without replacement"
     )
     peers = in_both_ways(
@@ -129,8 +129,8 @@ def pool_64() -> Comparison:
 
 def ppo_comparison(name: str, steps: int, *contenders: Contender) -> Comparison:
     problem = PROBLEMS[name]
-    normalised = "observations and rewards normalised" if problem.normalise else "nothing normalised"
-    return Comparison(name, f"PPO, {problem}, {normalised} unless a contender says otherwise", contenders, steps)
+    normalized = "observations and rewards normalized" if problem.normalize else "nothing normalized"
+    return Comparison(name, f"PPO, {problem}, {normalized} unless a contender says otherwise", contenders, steps)
 
 
 def mpo_update(size: str) -> Comparison:

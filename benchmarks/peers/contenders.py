@@ -18,18 +18,18 @@ def minerva(steps: int, problem: str, compiled: bool | str = "auto", **fields: A
         p.env_id, 1, "cpu", num_envs=p.num_envs, rollout_steps=p.rollout_steps, minibatch_size=p.minibatch,
         update_epochs=p.epochs, policy_layer_sizes=p.layers, critic_layer_sizes=p.layers, policy_lr=p.learning_rate,
         clip_ratio=p.clip, ent_coef=p.entropy_weight, vf_coef=p.value_weight, max_grad_norm=p.max_grad_norm,
-        gamma=p.gamma, gae_lambda=p.gae_lambda, normalize_obs=p.normalise, normalize_reward=p.normalise,
+        gamma=p.gamma, gae_lambda=p.gae_lambda, normalize_obs=p.normalize, normalize_reward=p.normalize,
         target_kl=None, eval_episodes=0, console=False, compile=compiled, **fields,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         return steps_per_second(p, steps, lambda k: trainer.train(trainer.env_steps + k * p.batch, folder))
 
 
-def stable_baselines3(steps: int, problem: str, normalise: bool) -> float:
-    """Train stable-baselines3's PPO, with its own normalising wrapper or without any normalisation."""
+def stable_baselines3(steps: int, problem: str, normalize: bool) -> float:
+    """Train stable-baselines3's PPO, with its own normalizing wrapper or without any normalization."""
     from stable_baselines3 import PPO
 
-    return _baselines(PPO, "MlpPolicy", steps, problem, normalise)
+    return _baselines(PPO, "MlpPolicy", steps, problem, normalize)
 
 
 def sb3_contrib(steps: int, problem: str, lstm_units: int) -> float:
@@ -40,14 +40,14 @@ def sb3_contrib(steps: int, problem: str, lstm_units: int) -> float:
 
 
 def _baselines(
-    algorithm: Any, policy: str, steps: int, problem: str, normalise: bool, network: dict[str, Any] | None = None
+    algorithm: Any, policy: str, steps: int, problem: str, normalize: bool, network: dict[str, Any] | None = None
 ) -> float:
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
     p = PROBLEMS[problem]
     env: Any = make_vec_env(p.env_id, p.num_envs, seed=1)
-    if normalise:
+    if normalize:
         env = VecNormalize(env, gamma=p.gamma)
     model = algorithm(
         policy, env, n_steps=p.rollout_steps, batch_size=p.minibatch, n_epochs=p.epochs, learning_rate=p.learning_rate,

@@ -66,7 +66,7 @@ class GaussianAgent(Agent):
 
 
 class Training(ABC):
-    """What both have in common: the networks, the optimiser, the loop, and the formulas."""
+    """What both have in common: the networks, the optimizer, the loop, and the formulas."""
 
     def __init__(self, p: Problem, envs: Any) -> None:
         self.p, self.envs = p, envs

@@ -58,7 +58,7 @@ def measure(updates: int, size: str, shared: bool, cores: int | None = None) -> 
 
 
 def shapes_of(inputs: int, sizes: tuple[int, ...], heads: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Give the shapes of a network's parameters: torso with its normalisation, then linear heads."""
+    """Give the shapes of a network's parameters: torso with its normalization, then linear heads."""
     for k, units in enumerate(sizes):
         yield from ((units, inputs), (units,))
         if k == 0:

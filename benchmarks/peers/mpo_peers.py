@@ -40,7 +40,7 @@ def plain(updates: int, size: str) -> float:
 
 
 def torso(inputs: int, sizes: tuple[int, ...]) -> nn.Sequential:
-    """Make hidden layers: a normalised first one, then ELU."""
+    """Make hidden layers: a normalized first one, then ELU."""
     layers: list[nn.Module] = [nn.Linear(inputs, sizes[0]), nn.LayerNorm(sizes[0]), nn.Tanh()]
     for before, units in pairwise(sizes):
         layers += [nn.Linear(before, units), nn.ELU()]

@@ -17,7 +17,7 @@ class Problem:
     """Of each environment, between updates."""
     minibatch: int
     epochs: int
-    normalise: bool
+    normalize: bool
     """Observations and rewards, by running statistics."""
     layers: tuple[int, int] = (64, 64)
     """Of policy and critic each, with tanh."""
@@ -44,11 +44,11 @@ class Problem:
 
 
 PROBLEMS = {
-    "ppo-1": Problem("HalfCheetah-v5", 1, 2048, 64, 10, normalise=True),
-    "ppo-8": Problem("HalfCheetah-v5", 8, 256, 64, 10, normalise=True),
-    "cartpole-8": Problem("CartPole-v1", 8, 128, 256, 4, normalise=False),
-    "recurrent-cartpole-8": Problem("CartPole-v1", 8, 128, 4 * 128, 4, normalise=False),
-    "pool-64": Problem("HalfCheetah-v5", 64, 64, 1024, 10, normalise=True),
+    "ppo-1": Problem("HalfCheetah-v5", 1, 2048, 64, 10, normalize=True),
+    "ppo-8": Problem("HalfCheetah-v5", 8, 256, 64, 10, normalize=True),
+    "cartpole-8": Problem("CartPole-v1", 8, 128, 256, 4, normalize=False),
+    "recurrent-cartpole-8": Problem("CartPole-v1", 8, 128, 4 * 128, 4, normalize=False),
+    "pool-64": Problem("HalfCheetah-v5", 64, 64, 1024, 10, normalize=True),
 }
 
 

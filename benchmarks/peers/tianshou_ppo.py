@@ -41,7 +41,7 @@ def ppo(steps: int, problem: str) -> float:
         policy=policy, critic=ContinuousCritic(preprocess_net=net()),
         optim=AdamOptimizerFactory(lr=p.learning_rate, eps=1e-5), eps_clip=p.clip, value_clip=True,
         vf_coef=p.value_weight, ent_coef=p.entropy_weight, max_grad_norm=p.max_grad_norm, gae_lambda=p.gae_lambda,
-        gamma=p.gamma, return_scaling=p.normalise,
+        gamma=p.gamma, return_scaling=p.normalize,
     )  # fmt: skip
     collector = Collector(algorithm, envs, VectorReplayBuffer(p.batch, p.num_envs))
 

@@ -114,7 +114,7 @@ class _Reader:
 
 
 def _is_mark(node: ast.expr) -> bool:
-    """Recognise `pytest.mark.formula` and `mark.formula`."""
+    """Recognize `pytest.mark.formula` and `mark.formula`."""
     if not isinstance(node, ast.Attribute) or node.attr != "formula":
         return False
     owner = node.value

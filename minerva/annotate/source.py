@@ -1,6 +1,6 @@
 """Reading formulas out of Python source: comments that stand above, or beside, the line that computes them.
 
-The source is text here: it is decoded, tokenised and parsed, never imported.
+The source is text here: it is decoded, tokenized and parsed, never imported.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ def _evaluate(options: EvaluateOptions) -> None:
 
     from minerva import environments
     from minerva.evaluation import Evaluator
-    from minerva.report.statistics import summarise
+    from minerva.report.statistics import summarize
     from minerva.report.tables import episodes_table, evaluation_table
 
     config, seed = policy.config, policy.seed if options.seed is None else options.seed
@@ -299,7 +299,7 @@ def _evaluate(options: EvaluateOptions) -> None:
     console = Console()
     if options.episodes <= EPISODES_LISTED:
         console.print(episodes_table(evaluation.returns.tolist(), evaluation.lengths.tolist()))
-    console.print(evaluation_table(summarise(evaluation.returns), title))
+    console.print(evaluation_table(summarize(evaluation.returns), title))
 
 
 def _plot(options: PlotOptions) -> None:

@@ -18,7 +18,7 @@ SYNOPSIS
 COMMANDS
     train       Train a policy, or go on with a run that was stopped. ALGO is {algorithms}.
     bench       Measure how fast training is on this machine, and what the time goes into.
-    evaluate    Run episodes with a trained policy and summarise their returns.
+    evaluate    Run episodes with a trained policy and summarize their returns.
     plot        Draw the learning curves of runs.
     presets     List the settings that are known to work, by environment.
     envs        List the environments that are installed here.
@@ -86,7 +86,7 @@ SYNOPSIS
 DESCRIPTION
     ALGO is {algorithms}. The settings are those that `minerva train` would use: the environment's preset, changed by
     options. It trains for a while and shows steps a second, the shares of acting, simulating, updating and the rest
-    (storing, normalising, logging), what an update takes, what the first one took, the time before the first step, and
+    (storing, normalizing, logging), what an update takes, what the first one took, the time before the first step, and
     the most memory that was taken.
 
     The first update, in which things are made and compiled, is the end of a warm-up. Then it measures as many whole

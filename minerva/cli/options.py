@@ -35,7 +35,7 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Run episodes with a trained policy and summarise their returns.
+    """Run episodes with a trained policy and summarize their returns.
 
     The table gives the mean with its bootstrap 95% interval, the standard deviation, the median and the interquartile
     mean (IQM).

@@ -13,7 +13,7 @@ from minerva.utils.cores import usable_cores
 if TYPE_CHECKING:
     from minerva.environments.envpool_backend import EnvPoolBatch
     from minerva.environments.gymnasium_backend import GymnasiumBatch, Vectorization
-    from minerva.environments.normalisers import RewardNormalizer
+    from minerva.environments.normalizers import RewardNormalizer
 
 __all__ = [
     "BatchedEnvironment",
@@ -49,7 +49,7 @@ def pool_from(threads: int | None = None) -> int:
 _WHERE = {
     "EnvPoolBatch": "minerva.environments.envpool_backend",
     "GymnasiumBatch": "minerva.environments.gymnasium_backend",
-    "RewardNormalizer": "minerva.environments.normalisers",
+    "RewardNormalizer": "minerva.environments.normalizers",
 }
 
 

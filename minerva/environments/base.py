@@ -54,7 +54,7 @@ class BatchedEnvironment(Protocol):
             it; they stand in the order of the categories, those of a `MultiDiscrete` space one after the other.
         action_space: The action space of one environment. Actions are ``[N, A]``: for a `Box` its numbers, flat; for
             the discrete spaces indices counted from 0, whatever number the space starts from; for `MultiBinary` 0 or 1.
-        description: One line that says what runs (backend, vectorisation).
+        description: One line that says what runs (backend, vectorization).
     """
 
     num_envs: int

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _BAR_SECONDS = 0.25  # drawing takes about a millisecond: well under a percent of the run's time
 _RATE_SECONDS = 120.0  # the time left is foretold from the pace of the last two minutes
-# Metrics that tell whether the optimisation is well: label, the same without Greek, and the metrics that it shows, as
+# Metrics that tell whether the optimization is well: label, the same without Greek, and the metrics that it shows, as
 # far as a run has them. The most telling first, since a narrow terminal cuts the line.
 _HEALTH = (
     ("η", "eta", ("eta", "vmpo/temperature_raw")),
@@ -32,7 +32,7 @@ _HEALTH = (
 class ConsoleLogger:
     """Shows how far a run has come, how fast it goes, how long it will take and how well it did last.
 
-    Of MPO and V-MPO it also shows the health of the optimisation: multipliers, KL divergences over their bounds (of the
+    Of MPO and V-MPO it also shows the health of the optimization: multipliers, KL divergences over their bounds (of the
     mean / of the standard deviation), effective sample size, and what went wrong.
 
     On a terminal that is a bar in place. Elsewhere it is plain lines: one every few seconds, one at each evaluation and
@@ -166,7 +166,7 @@ class ConsoleLogger:
         return facts
 
     def _health(self) -> list[str]:
-        """Give the values that tell whether the optimisation is well, as far as they are known."""
+        """Give the values that tell whether the optimization is well, as far as they are known."""
         facts = []
         for label, plain, metrics in _HEALTH:
             values = [_short(self._metrics[name]) for name in metrics if name in self._metrics]

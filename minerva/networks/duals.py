@@ -46,7 +46,7 @@ class DualVariable(nn.Module):
         shape: One variable, or one an entry.
 
     Attributes:
-        parameter: What an optimiser changes.
+        parameter: What an optimizer changes.
     """
 
     def __init__(self, start: float, shape: tuple[int, ...] = ()) -> None:

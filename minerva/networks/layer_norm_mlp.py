@@ -1,4 +1,4 @@
-"""The network of MPO and V-MPO: a normalised first layer, then ELU."""
+"""The network of MPO and V-MPO: a normalized first layer, then ELU."""
 
 from __future__ import annotations
 

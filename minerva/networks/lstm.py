@@ -21,7 +21,7 @@ class LSTMCore(nn.Module):
     Args:
         in_dim: F, length of the input.
         units: How many cells.
-        layer_norm: Whether the two projections and the cells' content are normalised (Ba et al. 2016).
+        layer_norm: Whether the two projections and the cells' content are normalized (Ba et al. 2016).
 
     Attributes:
         out_dim: Length of the output.
@@ -146,7 +146,7 @@ _FAR = 1e4
 class NumpyLSTM:
     """Runs `LSTMCore.step` on NumPy, on views of the core's own weights: for acting in a few environments.
 
-    The views share the core's memory, so they see what an optimiser or `load_state_dict` writes into it; the core must
+    The views share the core's memory, so they see what an optimizer or `load_state_dict` writes into it; the core must
     stay on the CPU. Results agree with the core's to float32 rounding.
 
     Args:

@@ -16,7 +16,7 @@ Array = NDArray[np.float32]
 class NumpyMLP:
     """Runs a `nn.Sequential` of Linear, LayerNorm, Tanh, ReLU and ELU layers on views of its own weights.
 
-    The views share the module's memory, so they see what an optimiser or `load_state_dict` writes into it; the module
+    The views share the module's memory, so they see what an optimizer or `load_state_dict` writes into it; the module
     must stay on the CPU. Results agree with the module's to float32 rounding.
 
     Args:

@@ -43,7 +43,7 @@ def e_step_weights(q_values: Tensor, temperature: Tensor) -> Tensor:
 
 
 def temperature_loss(q_values: Tensor, temperature: Tensor, epsilon: float) -> Tensor:
-    """The dual of the E-step's KL bound, which η minimises (Abdolmaleki et al. 2018a, eq. 9).
+    """The dual of the E-step's KL bound, which η minimizes (Abdolmaleki et al. 2018a, eq. 9).
 
     Args:
         q_values: Q'(s_b, a_i), ``[B, S]``.
@@ -59,7 +59,7 @@ def temperature_loss(q_values: Tensor, temperature: Tensor, epsilon: float) -> T
 
 
 def out_of_bounds_cost(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """How far sampled actions lie outside the box, negated, so that it is maximised like a value (Acme's penalty).
+    """How far sampled actions lie outside the box, negated, so that it is maximized like a value (Acme's penalty).
 
     Args:
         actions: a, before clipping, ``[..., A]``.

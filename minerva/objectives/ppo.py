@@ -1,6 +1,6 @@
 """PPO's losses (Schulman et al. 2017) and diagnostics, one value a sample; whoever calls them takes the means.
 
-Symbols: ρ probability ratio (r_t in the paper), Â normalised advantages, ε clip range, V values, R returns,
+Symbols: ρ probability ratio (r_t in the paper), Â normalized advantages, ε clip range, V values, R returns,
 w weights (0 for a restarting step, else 1).
 """
 
@@ -13,7 +13,7 @@ from minerva.objectives.weighted import weighted_mean
 
 
 def normalize_advantages(advantages: Tensor, weights: Tensor, unbiased: bool = True) -> Tensor:
-    """Centre advantages and divide them by their standard deviation.
+    """Center advantages and divide them by their standard deviation.
 
     Args:
         advantages: A, any shape.
@@ -24,12 +24,12 @@ def normalize_advantages(advantages: Tensor, weights: Tensor, unbiased: bool = T
         Â; A itself where fewer than two samples count, since their deviation is undefined.
     """
     count = weights.sum()
-    centred = advantages - weighted_mean(advantages, weights)
+    centered = advantages - weighted_mean(advantages, weights)
     # LaTeX: s_A^2 = \frac{1}{\sum_b w_b - k} \sum_b w_b \left( A_b - \mathbb{E}[A] \right)^2
-    variance = (weights * centred**2).sum() / (count - int(unbiased)).clamp(min=1)
+    variance = (weights * centered**2).sum() / (count - int(unbiased)).clamp(min=1)
     # LaTeX[Huang2022]: \hat{A} = \frac{A - \mathbb{E}[A]}{s_A + 10^{-8}}
-    normalised = centred / (variance.sqrt() + 1e-8)
-    return torch.where(count > 1, normalised, advantages)
+    normalized = centered / (variance.sqrt() + 1e-8)
+    return torch.where(count > 1, normalized, advantages)
 
 
 def clipped_policy_loss(log_ratio: Tensor, advantages: Tensor, clip_ratio: Tensor | float) -> Tensor:

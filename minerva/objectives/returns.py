@@ -65,7 +65,7 @@ def temporal_difference(rewards: Tensor, values: Tensor, terminated: Tensor, gam
 def generalized_advantage_estimation(
     rewards: Tensor, values: Tensor, terminated: Tensor, truncated: Tensor, gamma: float, gae_lambda: float
 ) -> Advantages:
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut where an episode ends.
+    """Generalized advantage estimation (Schulman et al. 2016, eq. 16), cut where an episode ends.
 
     Args:
         rewards: r, ``[T, N]``.

@@ -16,7 +16,7 @@ from minerva.objectives.weighted import weighted_mean, weighted_variance
 
 
 def normalize_advantages(advantages: Tensor, counted: Tensor) -> Tensor:
-    """Centre advantages and divide them by their population standard deviation.
+    """Center advantages and divide them by their population standard deviation.
 
     Args:
         advantages: A, ``[B]``.
@@ -111,10 +111,10 @@ def e_step(scaled: Tensor, selected: Tensor, importance_weights: Tensor, tempera
     highest = torch.where(kept, scaled, -torch.inf).max().detach()
     shifted = torch.where(kept, scaled - highest, 0.0)
     # LaTeX: \tilde{\psi}_t = \bar{w}_t\, \omega_t \exp(s_t - s_{\max}), \quad s_{\max} = \max_{u:\, \bar{w}_u > 0} s_u
-    unnormalised = selected * importance * shifted.exp()
-    total = unnormalised.sum()
+    unnormalized = selected * importance * shifted.exp()
+    total = unnormalized.sum()
     # LaTeX[Song2020, eq. 3]: \psi_t = \frac{\tilde{\psi}_t}{\sum_u \tilde{\psi}_u}
-    weights = (unnormalised / total).detach()
+    weights = (unnormalized / total).detach()
     # LaTeX[Song2020, eq. 4]: L_\eta = \eta \left( \epsilon_\eta + \log \sum_t \tilde{\psi}_t + s_{\max} - \log \sum_t \bar{w}_t \right)
     loss = temperature * (epsilon + total.log() + highest - selected.sum().log())
     return EStep(weights, loss)

@@ -2,7 +2,7 @@
 
 from minerva.report.curves import plot_curves
 from minerva.report.runs import RunRecord, Series, read_run
-from minerva.report.statistics import Summary, summarise
+from minerva.report.statistics import Summary, summarize
 from minerva.report.tables import episodes_table, evaluation_table
 
 __all__ = [
@@ -13,5 +13,5 @@ __all__ = [
     "evaluation_table",
     "plot_curves",
     "read_run",
-    "summarise",
+    "summarize",
 ]

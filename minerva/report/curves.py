@@ -23,7 +23,7 @@ _SUFFIXES = (".png", ".svg", ".pdf")
 _GRID_POINTS = 200
 _RESAMPLES = 2_000
 
-# Okabe and Ito's palette, which people of every colour vision can tell apart, in an order that starts with strong ones.
+# Okabe and Ito's palette, which people of every color vision can tell apart, in an order that starts with strong ones.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GREY = "#8a8f98"
 _INK = "#2b2f36"
@@ -107,7 +107,7 @@ def plot_curves(
         ) from error
 
     algorithms = list(dict.fromkeys(algorithm for groups in panels.values() for algorithm in groups))
-    colours = {algorithm: _COLOURS[k % len(_COLOURS)] for k, algorithm in enumerate(algorithms)}
+    colors = {algorithm: _COLOURS[k % len(_COLOURS)] for k, algorithm in enumerate(algorithms)}
     columns = 2 if len(panels) == 4 else min(len(panels), 3)
     rows = math.ceil(len(panels) / columns)
     width, height = (6.4, 4.0) if len(panels) == 1 else (4.2 * columns, 3.2 * rows)
@@ -119,9 +119,9 @@ def plot_curves(
             axes = figure.add_subplot(rows, columns, k + 1)
             for algorithm, members in groups.items():
                 if len(runs) == 1:
-                    _draw_single(axes, members[0], metric, colours[algorithm])
+                    _draw_single(axes, members[0], metric, colors[algorithm])
                 else:
-                    _draw_group(axes, algorithm, members, metric, colours[algorithm])
+                    _draw_group(axes, algorithm, members, metric, colors[algorithm])
             _finish(axes, groups, metric, bottom=k + columns >= len(panels), left=k % columns == 0)
             axes.set_title(title if title and len(panels) == 1 else env_id)
             facts = [env_id] if title and len(panels) == 1 else []
@@ -203,43 +203,43 @@ def _one_value_a_step(series: Series) -> tuple[FloatArray, FloatArray]:
     return steps.astype(np.float64), values
 
 
-def _draw_single(axes: Axes, run: RunRecord, metric: str, colour: str) -> None:
+def _draw_single(axes: Axes, run: RunRecord, metric: str, color: str) -> None:
     """Draw a run that has the figure for itself: all that is known about its returns."""
     steps, values = _one_value_a_step(run.metrics[metric])
     of_returns = metric == "eval/return_mean"
     label = "evaluation: mean of the episodes" if of_returns else f"{_name(run.algorithm)}, seed {run.seed}"
     marker = "o" if len(steps) <= 60 else None
-    axes.plot(steps, values, color=colour, linewidth=2.0, marker=marker, markersize=3.2, label=label, zorder=3)
+    axes.plot(steps, values, color=color, linewidth=2.0, marker=marker, markersize=3.2, label=label, zorder=3)
     if of_returns and "eval/return_std" in run.metrics:
         std_steps, std = _one_value_a_step(run.metrics["eval/return_std"])
         if len(std_steps):
             spread = np.interp(steps, std_steps, std)
             below, above = values - spread, values + spread
-            axes.fill_between(steps, below, above, color=colour, alpha=0.16, linewidth=0, label="± one std", zorder=1)
+            axes.fill_between(steps, below, above, color=color, alpha=0.16, linewidth=0, label="± one std", zorder=1)
     if of_returns and "train/episode_return" in run.metrics:
         steps, values = smooth(run.metrics["train/episode_return"])
         axes.plot(steps, values, color=_GREY, alpha=0.75, linewidth=1.0, label="training episodes, smoothed", zorder=2)
 
 
-def _draw_group(axes: Axes, algorithm: str, runs: Sequence[RunRecord], metric: str, colour: str) -> None:
+def _draw_group(axes: Axes, algorithm: str, runs: Sequence[RunRecord], metric: str, color: str) -> None:
     """Draw the seeds of one experiment."""
     if len(runs) == 1:
         steps, values = _one_value_a_step(runs[0].metrics[metric])
         label = f"{_name(algorithm)}, seed {runs[0].seed}"
-        axes.plot(steps, values, color=colour, linewidth=2.0, marker=_dot(steps), label=label, zorder=3)
+        axes.plot(steps, values, color=color, linewidth=2.0, marker=_dot(steps), label=label, zorder=3)
         return
     for run in runs:
         steps, values = _one_value_a_step(run.metrics[metric])
-        axes.plot(steps, values, color=colour, linewidth=0.7, alpha=0.35, marker=_dot(steps), zorder=2)
+        axes.plot(steps, values, color=color, linewidth=0.7, alpha=0.35, marker=_dot(steps), zorder=2)
     label = f"{_name(algorithm)}, {len(runs)} seeds"
     grid, values = common_curve([run.metrics[metric] for run in runs])
     if len(grid) == 0:  # no step that all have reached
-        axes.plot([], [], color=colour, linewidth=0.7, label=label)
+        axes.plot([], [], color=color, linewidth=0.7, label=label)
         return
     low, high = mean_interval(values, resamples=_RESAMPLES)
-    axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0, zorder=1)
+    axes.fill_between(grid, low, high, color=color, alpha=0.18, linewidth=0, zorder=1)
     mean = values.mean(axis=0)
-    axes.plot(grid, mean, color=colour, linewidth=2.2, marker=_dot(grid), label=label, zorder=3)
+    axes.plot(grid, mean, color=color, linewidth=2.2, marker=_dot(grid), label=label, zorder=3)
 
 
 def _finish(axes: Axes, groups: dict[str, list[RunRecord]], metric: str, *, bottom: bool, left: bool) -> None:

@@ -34,8 +34,8 @@ class Summary:
     """Confidence level of the interval."""
 
 
-def summarise(returns: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Summary:
-    """Summarise returns, with a bootstrap percentile interval of their mean.
+def summarize(returns: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Summary:
+    """Summarize returns, with a bootstrap percentile interval of their mean.
 
     The interquartile mean follows Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
     Precipice", and the rliable library: ``floor(n / 4)`` returns are cut at each end, so below four it is the mean.

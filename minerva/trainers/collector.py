@@ -1,4 +1,4 @@
-"""Collecting experience: act, step, normalise, store."""
+"""Collecting experience: act, step, normalize, store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minerva.storage.rollout import Rollout
 from minerva.utils.running_norm import RunningNorm
 
 Act = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""From normalised observations ``[N, O]``, the state of a memory ``[N, S]`` and where episodes begin ``[N]`` to actions
+"""From normalized observations ``[N, O]``, the state of a memory ``[N, S]`` and where episodes begin ``[N]`` to actions
 ``[N, A]`` and the state after them. Without a memory, S is 0 and the state is handed on. They are arrays where the
 policy acts on the CPU, else tensors, the third of them on the CPU."""
 
@@ -38,7 +38,7 @@ class Collector:
         env: Where.
         rollout: What is filled.
         act: How to act.
-        obs_normalizer: Takes in every observation once and normalises it with the statistics of that moment.
+        obs_normalizer: Takes in every observation once and normalizes it with the statistics of that moment.
         reward_normalizer: Likewise for rewards, restarting steps left out; it does so when the rollout is full, and
             until then the rollout holds them raw.
     """
@@ -78,13 +78,13 @@ class Collector:
             state,
         )
         if rollout.full and self._reward_normalizer is not None:
-            self._normalise_rewards(self._reward_normalizer)
+            self._normalize_rewards(self._reward_normalizer)
         return step
 
-    def _normalise_rewards(self, normalizer: RewardNormalizer) -> None:
+    def _normalize_rewards(self, normalizer: RewardNormalizer) -> None:
         rollout = self.rollout
         ended, restarting = (rollout.terminated + rollout.truncated).numpy() > 0, rollout.restarting.numpy() > 0
-        rewards = normalizer.normalise_all(rollout.rewards.double().numpy(), ended, restarting)
+        rewards = normalizer.normalize_all(rollout.rewards.double().numpy(), ended, restarting)
         rollout.rewards.copy_(torch.from_numpy(rewards))
 
     def _see(self, observations: NDArray[Any]) -> Any:
@@ -99,7 +99,7 @@ class Collector:
         return self._staging.copy_(obs).to(self.rollout.obs.device, non_blocking=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Give environments, the partial rollout and the reward normaliser (the other one is the agent's)."""
+        """Give environments, the partial rollout and the reward normalizer (the other one is the agent's)."""
         normalizer = self._reward_normalizer
         return {
             "env": self.env.state_dict(),
@@ -187,7 +187,7 @@ class ReplayCollector:
         return observations
 
     def state_dict(self) -> dict[str, Any]:
-        """Give environments, counter and current observations (the replay is saved apart, as is the normaliser)."""
+        """Give environments, counter and current observations (the replay is saved apart, as is the normalizer)."""
         return {
             "env": self.env.state_dict(),
             "transitions": self.transitions,

@@ -82,7 +82,7 @@ class Twin(Generic[M]):
 
 
 class Stepped(NamedTuple):
-    """What an optimiser's step would lead to."""
+    """What an optimizer's step would lead to."""
 
     vector: Tensor
     moments: Tensor

@@ -1,4 +1,4 @@
-"""One gradient step: loss, gradient, clipping, optimiser; plain, or as one function, compiled or captured."""
+"""One gradient step: loss, gradient, clipping, optimizer; plain, or as one function, compiled or captured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.func import functional_call, grad_and_value
 from minerva.trainers.accelerate import accelerated
 
 Losses = tuple[Tensor, ...]
-"""Scalars; the first is the loss that is minimised."""
+"""Scalars; the first is the loss that is minimized."""
 LossFunction = Callable[[Any, tuple[Tensor, ...]], Losses]
 """From a module and a minibatch to its losses."""
 
@@ -25,7 +25,7 @@ class Taken(NamedTuple):
 
 
 class GradientStep(Protocol):
-    """Minimises a loss, a minibatch at a time; `begin` and `end` stand around some of them.
+    """Minimizes a loss, a minibatch at a time; `begin` and `end` stand around some of them.
 
     Attributes:
         static_shapes: Whether every minibatch must have the size of the first.
@@ -42,7 +42,7 @@ class GradientStep(Protocol):
         ...
 
     def end(self) -> None:
-        """Leave module and optimiser as the steps made them."""
+        """Leave module and optimizer as the steps made them."""
         ...
 
 
@@ -82,7 +82,7 @@ class FlatStep:
     """The whole gradient step as one function of flat parameters, for Adam: to be compiled, or on a GPU captured.
 
     The loss is the one that the plain step uses. Parameters and Adam's moments are gathered into flat vectors in
-    `begin` and put back in `end`, so module, optimiser and checkpoint look the same on either path.
+    `begin` and put back in `end`, so module, optimizer and checkpoint look the same on either path.
 
     Args:
         module: What is trained.

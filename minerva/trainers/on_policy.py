@@ -36,7 +36,7 @@ def make_collector(
         device: Where the policy acts.
         act: How to act.
         obs_normalizer: The agent's, on the CPU; anything but a `RunningNorm` means that observations are taken as is.
-        reward_discount: γ of the returns that rewards are normalised by; None to take rewards as they are.
+        reward_discount: γ of the returns that rewards are normalized by; None to take rewards as they are.
         state_dim: S, length of the state of a policy with a memory.
         obs_dtype: Of observations in the rollout.
     """

@@ -36,7 +36,7 @@ ROWS_A_THREAD = 256
 class Trainer(ABC):
     """The part of a trainer that is the same for every algorithm.
 
-    An algorithm adds its networks and optimisers (`learning_state`, `load_learning_state`), how it acts, and the loop
+    An algorithm adds its networks and optimizers (`learning_state`, `load_learning_state`), how it acts, and the loop
     that it runs in.
 
     Attributes:
@@ -152,7 +152,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def deterministic_action(self, obs: Tensor) -> Tensor:
-        """Act in raw observations ``[B, O]`` with frozen normalisers: ``[B, A]``."""
+        """Act in raw observations ``[B, O]`` with frozen normalizers: ``[B, A]``."""
 
     def evaluation_policy(self) -> Callable[[Tensor], Tensor]:
         """Give the policy for the episodes of one evaluation; one with a memory begins with an empty one."""
@@ -251,7 +251,7 @@ class Trainer(ABC):
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the whole run: networks, optimisers, normalisers, counters, generators, rollout, environments."""
+        """Give the whole run: networks, optimizers, normalizers, counters, generators, rollout, environments."""
         if self.locate_log is not None:
             self.log_position = self.locate_log()
         return {
@@ -333,7 +333,7 @@ class Trainer(ABC):
         self.notes.extend(f"Note: {text}." for text in (note, forgotten) if text is not None)
 
     def init_from(self, path: str | Path) -> None:
-        """Start a new run with the policy (networks and observation normaliser) of another one.
+        """Start a new run with the policy (networks and observation normalizer) of another one.
 
         Raises:
             CheckpointError: As for `load`.

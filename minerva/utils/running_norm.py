@@ -1,4 +1,4 @@
-"""Running mean and variance of a stream of vectors, and normalisation by them."""
+"""Running mean and variance of a stream of vectors, and normalization by them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor, nn
 
 
 class RunningNorm(nn.Module):
-    """Normalises vectors by the mean and variance of everything taken in so far.
+    """Normalizes vectors by the mean and variance of everything taken in so far.
 
     The statistics are float64 buffers, hence part of every `state_dict`: a sum over hundreds of millions of samples
     loses nothing. They move only in `update`.
 
     Args:
         dim: Length of the vectors.
-        clip: Normalised values are clipped to ``[-clip, clip]``.
+        clip: Normalized values are clipped to ``[-clip, clip]``.
         eps: Added to the variance before the root.
-        passed: How many entries follow those that are normalised, and pass as they are (an action mask).
+        passed: How many entries follow those that are normalized, and pass as they are (an action mask).
     """
 
     mean: Tensor
@@ -46,15 +46,15 @@ class RunningNorm(nn.Module):
         self.take_in(self._float64(x))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise vectors of any batch shape, in their own dtype; no gradient passes."""
-        result = torch.as_tensor(self._normalised(self._float64(x))).to(x.dtype)
+        """Normalize vectors of any batch shape, in their own dtype; no gradient passes."""
+        result = torch.as_tensor(self._normalized(self._float64(x))).to(x.dtype)
         return result if self.passed == 0 else torch.cat([result, x[..., -self.passed :]], dim=-1)
 
     def see(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Do what `update` and then `forward` do, for an array ``[B, dim + passed]`` on the CPU."""
         values = self._float64(x)
         self.take_in(values)
-        result: NDArray[np.float32] = self._normalised(values).astype(np.float32)
+        result: NDArray[np.float32] = self._normalized(values).astype(np.float32)
         return result if self.passed == 0 else np.concatenate([result, x[:, -self.passed :]], axis=1)
 
     # The formulas, for arrays and tensors alike
@@ -71,7 +71,7 @@ class RunningNorm(nn.Module):
         squares = 0.0 if rows == 1 else ((batch - batch_mean) ** 2).sum(0)
         counter[...], mean[...], var[...] = merged(counter.item(), mean, var, rows, batch_mean, squares)
 
-    def _normalised(self, values: Any) -> Any:
+    def _normalized(self, values: Any) -> Any:
         mean, var, _ = self._statistics()
         deviation = (var + self.eps) ** 0.5
         clip = torch.clip if isinstance(values, Tensor) else _clip
@@ -79,7 +79,7 @@ class RunningNorm(nn.Module):
         return clip((values - mean) / deviation, -self.clip, self.clip)
 
     def _float64(self, x: Tensor | NDArray[Any]) -> Any:
-        """Give what is normalised of x in float64, as an array where the statistics are on the CPU, else as a tensor.
+        """Give what is normalized of x in float64, as an array where the statistics are on the CPU, else as a tensor.
 
         For the short vectors of a control task torch's dispatch costs several times the work itself. Both kinds speak
         the same operators, so the formulas are written once.

@@ -33,11 +33,11 @@ def torch_generator(seed: int, consumer: str, device: torch.device | str = "cpu"
 
 
 @contextmanager
-def initialisation_seed(seed: int) -> Iterator[None]:
-    """Initialise networks inside: torch's initialisers draw from the global generator, which is put back after."""
+def initialization_seed(seed: int) -> Iterator[None]:
+    """Initialize networks inside: torch's initializers draw from the global generator, which is put back after."""
     with torch.random.fork_rng(devices=[]):
         # The CPU's alone: networks are made there, and `torch.manual_seed` would reseed every GPU for good.
-        torch.default_generator.manual_seed(spawn_seed(seed, "initialisation"))
+        torch.default_generator.manual_seed(spawn_seed(seed, "initialization"))
         yield
 
 

@@ -63,7 +63,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def look(driver: Chrome, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-    """Set the size of what is seen, down to a phone's, which no window of a desktop has, and the colour scheme."""
+    """Set the size of what is seen, down to a phone's, which no window of a desktop has, and the color scheme."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]

@@ -66,7 +66,7 @@ def test_formulas_are_rendered_between_their_lines(browser: Chrome, mpo: str) ->
             assert here[0] == pytest.approx(column, abs=3), text
 
 
-def test_maths_is_maths_and_code_is_coloured(browser: Chrome, mpo: str) -> None:
+def test_maths_is_maths_and_code_is_colored(browser: Chrome, mpo: str) -> None:
     open_page(browser, mpo)
     script = """
     const page = document.querySelector("main").cloneNode(true);
@@ -74,14 +74,14 @@ def test_maths_is_maths_and_code_is_coloured(browser: Chrome, mpo: str) -> None:
     const counts = [count(".mn-math"), count(".mn-math .katex-html"), count(".katex-error")];
     page.querySelectorAll(".katex-mathml").forEach((node) => node.remove());
     page.querySelectorAll("[id^=annotations]").forEach((node) => node.remove());
-    const colours = new Set(Array.from(document.querySelectorAll(".mn-line span"), (n) => getComputedStyle(n).color));
-    return [counts, page.textContent, colours.size,
+    const colors = new Set(Array.from(document.querySelectorAll(".mn-line span"), (n) => getComputedStyle(n).color));
+    return [counts, page.textContent, colors.size,
             getComputedStyle(document.querySelector(".katex-html .mathnormal")).fontFamily];
     """
-    counts, text, colours, font = browser.execute_script(script)
+    counts, text, colors, font = browser.execute_script(script)
     assert counts == [20, 20, 0]
     assert "\\frac" not in text and "\\" not in text and "LaTeX" not in text
-    assert colours >= 5
+    assert colors >= 5
     assert font.startswith("KaTeX_Math")
     assert browser.execute_async_script(
         "document.fonts.ready.then(() => arguments[0](document.fonts.check('1em KaTeX_Math')))"

@@ -15,7 +15,7 @@ from benchmarks.peers.leanrl_style import FIGURES, Published, Training, Trimmed
 from benchmarks.peers.problems import Problem
 
 # Episodes of a few steps each, and a policy that learns fast enough to be clipped.
-SMALL = Problem("InvertedPendulum-v5", 2, 32, 16, 3, normalise=True, layers=(8, 8), learning_rate=0.02)
+SMALL = Problem("InvertedPendulum-v5", 2, 32, 16, 3, normalize=True, layers=(8, 8), learning_rate=0.02)
 
 
 @pytest.fixture(autouse=True)

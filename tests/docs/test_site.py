@@ -153,7 +153,7 @@ return [...document.querySelectorAll(".mn-line, .mn-formula")].map(node => {
   const box = node.getBoundingClientRect()
   return node.classList.contains("mn-line")
     ? { line: Number(node.dataset.n), text: node.textContent, top: box.top, bottom: box.bottom,
-        colours: new Set([...node.querySelectorAll("span")].map(part => getComputedStyle(part).color)).size,
+        colors: new Set([...node.querySelectorAll("span")].map(part => getComputedStyle(part).color)).size,
         selectable: getComputedStyle(node).userSelect }
     : { latex: node.querySelector("annotation").textContent, rendered: node.querySelectorAll(".katex-html").length,
         errors: node.querySelectorAll(".katex-error, [mathcolor]").length,
@@ -180,7 +180,7 @@ def test_formulas_of_the_e_step_stand_between_the_right_lines_in_order(browser: 
             assert before["bottom"] <= part["top"] + 1 and part["bottom"] <= after["top"] + 1
     weights = next(k for k, part in enumerate(seen) if part.get("latex", "").startswith("q_{b,i}"))
     assert "torch.softmax(q_values.detach() / temperature.detach(), dim=-1)" in seen[weights + 1]["text"]
-    assert max(part["colours"] for part in seen if "line" in part) >= 3  # highlighted
+    assert max(part["colors"] for part in seen if "line" in part) >= 3  # highlighted
 
 
 def test_code_can_be_selected(browser: Chrome, address: str) -> None:
@@ -189,7 +189,7 @@ def test_code_can_be_selected(browser: Chrome, address: str) -> None:
     assert "return torch.softmax(q_values.detach() / temperature.detach(), dim=-1)" in browser.execute_script(script)
 
 
-# Search and colours
+# Search and colors
 
 
 def test_search_finds_retrace(browser: Chrome, address: str) -> None:
@@ -207,13 +207,13 @@ def test_search_finds_retrace(browser: Chrome, address: str) -> None:
 
 
 def test_the_scheme_can_be_switched(browser: Chrome, address: str) -> None:
-    colour = "return getComputedStyle(document.body).backgroundColor"
+    color = "return getComputedStyle(document.body).backgroundColor"
     browser.get(f"{address}/index.html")
-    light = browser.execute_script(colour)
+    light = browser.execute_script(color)
     browser.execute_script("document.querySelector('form[data-md-component=palette] label:not([hidden])').click()")
-    dark = browser.execute_script(colour)
+    dark = browser.execute_script(color)
     browser.get(f"{address}/{E_STEP}")
-    assert dark != light and browser.execute_script(colour) == dark  # remembered
+    assert dark != light and browser.execute_script(color) == dark  # remembered
     assert [sum(map(int, re.findall(r"\d+", one)[:3])) > 384 for one in (light, dark)] == [True, False]
 
 

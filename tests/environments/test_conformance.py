@@ -137,7 +137,7 @@ class Transcript(NamedTuple):
 
 
 @cache
-def transcript(backend: str, kind: str, num_envs: int, normalise: bool = False) -> Transcript:
+def transcript(backend: str, kind: str, num_envs: int, normalize: bool = False) -> Transcript:
     factories = [partial(Tiny, kind, index) for index in range(num_envs)]
     env = BACKENDS[backend](factories, 7)
     moment = 0
@@ -148,8 +148,8 @@ def transcript(backend: str, kind: str, num_envs: int, normalise: bool = False) 
         moment += 1
         return np.array(actions, dtype=np.float32), state
 
-    obs_normalizer = RunningNorm(4) if normalise else None
-    reward_normalizer = RewardNormalizer(num_envs, GAMMA) if normalise else None
+    obs_normalizer = RunningNorm(4) if normalize else None
+    reward_normalizer = RewardNormalizer(num_envs, GAMMA) if normalize else None
     rollout = Rollout(STEPS, num_envs, env.observation_dim, 1, torch.device("cpu"))
     collector = Collector(env, rollout, act, obs_normalizer, reward_normalizer)
     steps: list[Step] = []
@@ -190,8 +190,8 @@ def test_steps_are_the_episodes_one_after_the_other(backend: str, kind: str, num
 
 @every_case
 def test_episode_statistics_are_of_raw_rewards(backend: str, kind: str, num_envs: int) -> None:
-    for normalise in (False, True):
-        ended = [episode for step in transcript(backend, kind, num_envs, normalise).steps for episode in step.episodes]
+    for normalize in (False, True):
+        ended = [episode for step in transcript(backend, kind, num_envs, normalize).steps for episode in step.episodes]
         by_hand = []
         for index in range(num_envs):
             length = KINDS[kind].length_of(index)
@@ -240,7 +240,7 @@ def returns_estimator(r: Tensor, v: Tensor, d: Tensor, u: Tensor, gamma: float, 
 
 
 @every_case
-def test_generalised_advantages_are_exact(backend: str, kind: str, num_envs: int) -> None:
+def test_generalized_advantages_are_exact(backend: str, kind: str, num_envs: int) -> None:
     check_estimates((backend, kind, num_envs), generalized_advantage_estimation, LAMBDA)
 
 
@@ -302,16 +302,16 @@ def moments_with_prior(samples: Array) -> tuple[Array, Array]:
 
 @every_case
 def test_observations_are_taken_in_once_each(backend: str, kind: str, num_envs: int) -> None:
-    result = transcript(backend, kind, num_envs, normalise=True)
+    result = transcript(backend, kind, num_envs, normalize=True)
     seen: list[tuple[float, ...]] = []
     for t in range(ROLLOUTS * STEPS + 1):
         now = [expected_observation(kind, index, t) for index in range(num_envs)]
         seen += now
         mean, variance = moments_with_prior(np.array(seen))
-        normalised = np.clip((np.array(now) - mean) / np.sqrt(variance + 1e-8), -10, 10)
+        normalized = np.clip((np.array(now) - mean) / np.sqrt(variance + 1e-8), -10, 10)
         for number, rollout in enumerate(result.rollouts):
             if number * STEPS <= t <= (number + 1) * STEPS:
-                np.testing.assert_allclose(rollout.obs[t - number * STEPS], normalised, rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(rollout.obs[t - number * STEPS], normalized, rtol=1e-5, atol=1e-5)
     assert result.obs_normalizer is not None
     assert result.obs_normalizer.count.item() == pytest.approx(len(seen) + 1e-4, rel=1e-14)
     np.testing.assert_allclose(result.obs_normalizer.mean, mean, rtol=1e-12, atol=1e-13)
@@ -320,7 +320,7 @@ def test_observations_are_taken_in_once_each(backend: str, kind: str, num_envs: 
 
 @every_case
 def test_rewards_are_divided_by_the_deviation_of_the_discounted_return(backend: str, kind: str, num_envs: int) -> None:
-    result = transcript(backend, kind, num_envs, normalise=True)
+    result = transcript(backend, kind, num_envs, normalize=True)
     returns: dict[int, list[float]] = {}  # of real steps, by time
     for piece in pieces(kind, num_envs, 0, ROLLOUTS * STEPS):
         rewards = [expected(kind, piece.env, t).reward for t in piece.times]
@@ -332,9 +332,9 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return(backend: 
         seen += returns.get(t, [])
         _, variance = moments_with_prior(np.array(seen)[:, None])
         raw = np.array([expected(kind, index, t).reward for index in range(num_envs)])
-        normalised = np.clip(raw / np.sqrt(variance + 1e-8), -10, 10)
+        normalized = np.clip(raw / np.sqrt(variance + 1e-8), -10, 10)
         number, row = divmod(t, STEPS)
-        np.testing.assert_allclose(result.rollouts[number].rewards[row], normalised, rtol=1e-6)
+        np.testing.assert_allclose(result.rollouts[number].rewards[row], normalized, rtol=1e-6)
     normalizer = result.reward_normalizer
     assert normalizer is not None
     mean, variance = moments_with_prior(np.array(seen)[:, None])

@@ -130,7 +130,7 @@ VMPO = {
     ],
     ids=["mpo", "vmpo", "odd", "ppo"],
 )
-def test_the_health_of_the_optimisation(metrics: dict[str, float], shown: str) -> None:
+def test_the_health_of_the_optimization(metrics: dict[str, float], shown: str) -> None:
     stream, clock = io.StringIO(), Clock()
     console = ConsoleLogger(100, stream=stream, clock=clock)
     console.log({**metrics, "charts/SPS": 10.0, "train/episode_return": 3.0}, 50)
@@ -260,7 +260,7 @@ def screen(text: str, columns: int) -> list[str]:
                 assert number == "2"
                 rows[row] = []
             else:
-                assert final in "mhl", control  # colours, and the cursor hidden or shown
+                assert final in "mhl", control  # colors, and the cursor hidden or shown
         elif character == "\r":
             column = 0
         elif character == "\n":

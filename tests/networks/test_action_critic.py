@@ -38,7 +38,7 @@ def make_critic(low: Any = (-1.0, -0.5), high: Any = (0.5, 2.0), layers: tuple[i
     return critic
 
 
-def test_layers_and_initialisation() -> None:
+def test_layers_and_initialization() -> None:
     torch.manual_seed(0)
     critic = Critic(11, 5, (256, 128), -1.0, 1.0)
     kinds = [nn.Linear, nn.LayerNorm, nn.Tanh, nn.Linear, nn.ELU]

@@ -26,7 +26,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_layers_and_initialisation() -> None:
+def test_layers_and_initialization() -> None:
     torch.manual_seed(0)
     policy = DiagonalGaussianPolicy(11, 40, (200, 300))
     assert [type(layer) for layer in policy.encoder] == [nn.Linear, nn.LayerNorm, nn.Tanh, nn.Linear, nn.ELU]

@@ -75,13 +75,13 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-def normalised(row: NDArray[np.float64], norm: nn.Module) -> NDArray[np.float64]:
+def normalized(row: NDArray[np.float64], norm: nn.Module) -> NDArray[np.float64]:
     if isinstance(norm, nn.Identity):
         return row
     assert isinstance(norm, nn.LayerNorm)
-    centred = row - row.mean()
+    centered = row - row.mean()
     weight, bias = norm.weight.detach().numpy(), norm.bias.detach().numpy()
-    result: NDArray[np.float64] = centred / np.sqrt((centred**2).mean() + 1e-5) * weight + bias
+    result: NDArray[np.float64] = centered / np.sqrt((centered**2).mean() + 1e-5) * weight + bias
     return result
 
 
@@ -89,14 +89,14 @@ def oracle_step(
     core: LSTMCore, x: NDArray[np.float64], h: NDArray[np.float64], c: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """One cell after the other of one sequence."""
-    of_x = normalised(np.array([float(row @ x) for row in core.weight_x.detach().numpy()]), core.norm_x)
-    of_h = normalised(np.array([float(row @ h) for row in core.weight_h.detach().numpy()]), core.norm_h)
+    of_x = normalized(np.array([float(row @ x) for row in core.weight_x.detach().numpy()]), core.norm_x)
+    of_h = normalized(np.array([float(row @ h) for row in core.weight_h.detach().numpy()]), core.norm_h)
     gates = of_x + of_h + core.bias.detach().numpy()
     content = np.zeros_like(c)
     for unit in range(UNITS):
         forget, take = sigmoid(gates[UNITS + unit]), sigmoid(gates[unit])
         content[unit] = forget * c[unit] + take * math.tanh(gates[2 * UNITS + unit])
-    shown = normalised(content, core.norm_c)
+    shown = normalized(content, core.norm_c)
     out = [sigmoid(gates[3 * UNITS + unit]) * math.tanh(shown[unit]) for unit in range(UNITS)]
     return np.array(out), content
 

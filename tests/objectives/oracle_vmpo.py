@@ -118,8 +118,8 @@ def log_prob(mean: Array, log_std: Array, actions: Array, low: Array, high: Arra
     result = np.zeros(len(mean))
     for b in range(len(mean)):
         for j in range(mean.shape[1]):
-            centre, half, sigma = (high[j] + low[j]) / 2, (high[j] - low[j]) / 2, math.exp(log_std[b, j])
-            raw = math.atanh((actions[b, j] - centre) / half)
+            center, half, sigma = (high[j] + low[j]) / 2, (high[j] - low[j]) / 2, math.exp(log_std[b, j])
+            raw = math.atanh((actions[b, j] - center) / half)
             gauss = math.exp(-((raw - mean[b, j]) ** 2) / (2 * sigma**2)) / (sigma * math.sqrt(2 * math.pi))
             stretch = half * (1 - math.tanh(raw) ** 2)
             result[b] += math.log(gauss / stretch)
@@ -159,8 +159,8 @@ def fit_losses(p: Parameters, rows: dict[str, Array], psi: Array, kept: list[int
         points, shares = np.polynomial.hermite_e.hermegauss(3)
         for b in range(len(mean)):
             for j in range(mean.shape[1]):
-                centre, half = (rows["high"][j] + rows["low"][j]) / 2, (rows["high"][j] - rows["low"][j]) / 2
-                drawn = math.atanh((rows["actions"][b, j] - centre) / half)
+                center, half = (rows["high"][j] + rows["low"][j]) / 2, (rows["high"][j] - rows["low"][j]) / 2
+                drawn = math.atanh((rows["actions"][b, j] - center) / half)
                 fresh = rows["old_means"][b, j] + old_sigma[b, j] * points
                 score = -(((np.append(fresh, drawn) - mean[b, j]) / sigma[b, j]) ** 2) / 2 - math.log(sigma[b, j])
                 noise += (score[:3] @ shares / shares.sum() - score[3]) / len(mean)
@@ -203,7 +203,7 @@ class Episodes:
 
 
 def estimate(p: Parameters, x: Episodes, s: Settings) -> tuple[Array, Array]:
-    """Generalised advantages and returns with the critic as it is, step by step, flattened."""
+    """Generalized advantages and returns with the critic as it is, step by step, flattened."""
     values = np.stack([forward(p, obs, s)[2] for obs in x.obs])
     advantages = np.zeros_like(x.rewards)
     for n in range(x.rewards.shape[1]):

@@ -53,11 +53,11 @@ def random_batch(seed: int, batch: int = 5, samples: int = 7, dims: int = 2) -> 
 PARAMETERS = ("mean", "log_std", "temperature", "alpha_mean", "alpha_std")
 
 
-def minerva_losses(x: dict[str, torch.Tensor], penalise: bool) -> dict[str, torch.Tensor]:
+def minerva_losses(x: dict[str, torch.Tensor], penalize: bool) -> dict[str, torch.Tensor]:
     """The losses of both steps, put together as the specification says."""
     weights = mpo.e_step_weights(x["q_values"], x["temperature"])
     temperature = mpo.temperature_loss(x["q_values"], x["temperature"], EPS).mean()
-    if penalise:
+    if penalize:
         cost = mpo.out_of_bounds_cost(
             x["actions"], torch.tensor(LOW).to(x["actions"]), torch.tensor(HIGH).to(x["actions"])
         )
@@ -77,7 +77,7 @@ def minerva_losses(x: dict[str, torch.Tensor], penalise: bool) -> dict[str, torc
     return {"policy": policy, "temperature": temperature, "penalty": penalty, "alpha": alpha}
 
 
-def rlax_losses(x: dict[str, Any], penalise: bool) -> dict[str, Any]:
+def rlax_losses(x: dict[str, Any], penalize: bool) -> dict[str, Any]:
     def log_prob(mean: Any, log_std: Any) -> Any:
         z = (x["actions"] - mean[:, None]) / jnp.exp(log_std[:, None])
         return jnp.sum(-0.5 * z**2 - log_std[:, None] - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
@@ -99,7 +99,7 @@ def rlax_losses(x: dict[str, Any], penalise: bool) -> dict[str, Any]:
         log_probs, x["q_values"], constraint(x["temperature"], EPS), kl_constraints, lambda x: x, sample_axis=1
     )
     policy, temperature = parts.policy_loss, parts.temperature_loss
-    if penalise:
+    if penalize:
         outside = x["actions"] - jnp.clip(x["actions"], LOW, HIGH)
         cost = -jnp.sqrt(jnp.sum(outside**2, axis=-1))
         # The loss is linear in the weights, so that a second set of them is a second loss.
@@ -121,17 +121,17 @@ def rlax_losses(x: dict[str, Any], penalise: bool) -> dict[str, Any]:
     r"\mathrm{sg}[\alpha_j]\, D_j",
     r"\alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)",
 )
-@pytest.mark.parametrize("penalise", [False, True])
-def test_losses_and_gradients_against_rlax(penalise: bool) -> None:
+@pytest.mark.parametrize("penalize", [False, True])
+def test_losses_and_gradients_against_rlax(penalize: bool) -> None:
     arrays = random_batch(1)
     x = {name: torch.tensor(value) for name, value in arrays.items()}
-    names = (*PARAMETERS, *(["penalty_temperature"] if penalise else []))
+    names = (*PARAMETERS, *(["penalty_temperature"] if penalize else []))
     inputs = [x[name].requires_grad_() for name in names]
-    found = minerva_losses(x, penalise)
+    found = minerva_losses(x, penalize)
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("ignore", PendingDeprecationWarning)  # rlax would rather see its own back end called
-        expected = jax.jit(lambda x: rlax_losses(x, penalise))(arrays)
-        jacobian = jax.jit(jax.jacrev(lambda x: rlax_losses(x, penalise)))(arrays)
+        expected = jax.jit(lambda x: rlax_losses(x, penalize))(arrays)
+        jacobian = jax.jit(jax.jacrev(lambda x: rlax_losses(x, penalize)))(arrays)
     assert found.keys() == expected.keys()
     for loss, value in found.items():
         assert value.item() == pytest.approx(float(expected[loss]), rel=1e-9), loss
@@ -146,7 +146,7 @@ def test_losses_and_gradients_against_rlax(penalise: bool) -> None:
     reached = {loss: {name for name in names if np.asarray(jacobian[loss][name]).any()} for loss in found}
     assert reached == {
         "policy": {"mean", "log_std"},
-        "temperature": {"temperature", *(["penalty_temperature"] if penalise else [])},
+        "temperature": {"temperature", *(["penalty_temperature"] if penalize else [])},
         "penalty": {"mean", "log_std"},
         "alpha": {"alpha_mean", "alpha_std"},
     }
@@ -162,9 +162,9 @@ def test_losses_and_gradients_against_rlax(penalise: bool) -> None:
     r"\alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)",
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("penalise", [False, True])
+@pytest.mark.parametrize("penalize", [False, True])
 @pytest.mark.parametrize("seed", range(2))
-def test_losses_against_the_oracle(seed: int, penalise: bool, dtype: torch.dtype) -> None:
+def test_losses_against_the_oracle(seed: int, penalize: bool, dtype: torch.dtype) -> None:
     a = random_batch(seed)
     expected = oracle.losses(
         oracle.Policies(a["mean"], np.exp(a["log_std"]), a["old_mean"], np.exp(a["old_log_std"])),
@@ -175,12 +175,12 @@ def test_losses_against_the_oracle(seed: int, penalise: bool, dtype: torch.dtype
         a["alpha_std"],
         EPS,
         KL_EPS,
-        (LOW, HIGH) if penalise else None,
+        (LOW, HIGH) if penalize else None,
         float(a["penalty_temperature"]),
         PENALTY_EPS,
     )
     x = {name: torch.tensor(value, dtype=dtype) for name, value in a.items()}
-    found = minerva_losses(x, penalise)
+    found = minerva_losses(x, penalize)
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
     assert found["policy"].item() == pytest.approx(expected.policy, rel=tolerance)
     assert found["temperature"].item() == pytest.approx(expected.temperature, rel=tolerance)

@@ -49,7 +49,7 @@ def test_the_small_constant_is_added_to_the_deviation() -> None:
     assert ppo.normalize_advantages(t64(4, 4), t64(1, 1)).tolist() == [0.0, 0.0]
 
 
-def test_one_sample_is_not_normalised() -> None:
+def test_one_sample_is_not_normalized() -> None:
     assert ppo.normalize_advantages(t64(5), t64(1)).tolist() == [5.0]
     assert ppo.normalize_advantages(t64(5, 8, 9), t64(0, 1, 0))[1].item() == 8.0
     assert ppo.normalize_advantages(t64(5, 8), t64(0, 0)).tolist() == [5.0, 8.0]

@@ -154,7 +154,7 @@ def test_all_parts_of_the_loss_equal_rlax(seed: int) -> None:
 
 
 @pytest.mark.formula("minerva.objectives.vmpo", r"\hat{A} = \frac{A - \mathbb{E}[A]}{\sqrt{\mathrm{Var}[A]} + 10^{-8}}")
-def test_advantages_are_normalised_by_the_population_deviation_of_the_rows_that_count() -> None:
+def test_advantages_are_normalized_by_the_population_deviation_of_the_rows_that_count() -> None:
     found = vmpo.normalize_advantages(t64(1, 3, 5, 100), t64(1, 1, 1, 0))
     assert found[:3].tolist() == pytest.approx([-math.sqrt(1.5), 0.0, math.sqrt(1.5)])
     # The constant is added to the deviation, not under the root.
@@ -307,7 +307,7 @@ def test_large_advantages_neither_overflow_nor_vanish(size: float) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda x: x + 3, lambda x: 5 * x])
-def test_normalised_advantages_know_neither_shift_nor_scale(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_normalized_advantages_know_neither_shift_nor_scale(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
     advantages, restarting, _ = (x.double() for x in draw(30, 0))
     found = vmpo.normalize_advantages(advantages, restarting)
     torch.testing.assert_close(vmpo.normalize_advantages(change(advantages), restarting), found)

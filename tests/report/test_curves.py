@@ -44,7 +44,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
 
 
 def curves(axes: Axes) -> dict[str, list[tuple[float, float]]]:
-    """Give the points of each labelled line."""
+    """Give the points of each labeled line."""
     return {
         str(line.get_label()): [(float(x), float(y)) for x, y in np.asarray(line.get_xydata())]
         for line in axes.get_lines()
@@ -161,8 +161,8 @@ def test_seeds_are_grouped(tmp_path: Path, drawn: list[Figure]) -> None:
     vertices = np.asarray(band.get_paths()[0].vertices)
     # Of two seeds, a quarter of the resamples is twice the lower one: the interval's ends are the seeds themselves.
     assert {(float(x), float(y)) for x, y in vertices} == {(0, 0), (0, 2), (1000, 10), (1000, 14)}
-    mean, thin_colour = axes.get_lines()[2], axes.get_lines()[0].get_color()
-    assert mean.get_color() == thin_colour != axes.get_lines()[3].get_color()
+    mean, thin_color = axes.get_lines()[2], axes.get_lines()[0].get_color()
+    assert mean.get_color() == thin_color != axes.get_lines()[3].get_color()
 
 
 def test_one_panel_an_environment(tmp_path: Path, drawn: list[Figure]) -> None:

@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from minerva.report import summarise
+from minerva.report import summarize
 from minerva.report.statistics import mean_interval
 
 
 def test_worked_by_hand() -> None:
-    s = summarise([1, 2, 3, 4, 5, 6, 7, 100])
+    s = summarize([1, 2, 3, 4, 5, 6, 7, 100])
     assert s.n == 8
     assert s.mean == 16.0
     assert s.median == 4.5
@@ -31,14 +31,14 @@ def test_worked_by_hand() -> None:
     ],
 )
 def test_the_interquartile_mean(returns: list[float], iqm: float) -> None:
-    assert summarise(returns).iqm == pytest.approx(iqm, abs=1e-12)
+    assert summarize(returns).iqm == pytest.approx(iqm, abs=1e-12)
 
 
 def test_the_interval_is_the_percentiles_of_every_resample() -> None:
     values = np.array([0.0, 1.0, 5.0])
     # All 27 ways to draw three of three with replacement: the distribution that the bootstrap samples.
     means = np.sort([np.mean(draw) for draw in itertools.product(values, repeat=3)])
-    s = summarise(values, confidence=0.8, resamples=20_000)
+    s = summarize(values, confidence=0.8, resamples=20_000)
     # 10% of 27 are 2.7 draws: (0, 0, 0) once, then (0, 0, 1) thrice, so 1/3; above, (5, 5, 5) once and then
     # (5, 5, 1) thrice, so 11/3.
     assert means[2] == pytest.approx(1 / 3)
@@ -49,22 +49,22 @@ def test_the_interval_is_the_percentiles_of_every_resample() -> None:
 
 def test_the_interval_agrees_with_the_normal_one_on_many_values() -> None:
     values = np.random.default_rng(1).normal(10.0, 2.0, 2_000)
-    s = summarise(values)
+    s = summarize(values)
     half = 1.96 * values.std() / math.sqrt(2_000)
     assert s.low == pytest.approx(s.mean - half, abs=0.1 * half)
     assert s.high == pytest.approx(s.mean + half, abs=0.1 * half)
-    wide = summarise(values, confidence=0.99)
+    wide = summarize(values, confidence=0.99)
     assert wide.low < s.low < s.mean < s.high < wide.high
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
     values = np.random.default_rng(2).normal(size=10)
-    assert summarise(values) == summarise(list(values)) == summarise(values.reshape(2, 5))
-    assert summarise(values, seed=1) != summarise(values, seed=2)
+    assert summarize(values) == summarize(list(values)) == summarize(values.reshape(2, 5))
+    assert summarize(values, seed=1) != summarize(values, seed=2)
 
 
 def test_a_single_return() -> None:
-    s = summarise([5])
+    s = summarize([5])
     assert (s.n, s.mean, s.std, s.median, s.iqm, s.minimum, s.maximum) == (1, 5.0, 0.0, 5.0, 5.0, 5.0, 5.0)
     assert math.isnan(s.low)
     assert math.isnan(s.high)
@@ -72,7 +72,7 @@ def test_a_single_return() -> None:
 
 @pytest.mark.parametrize("value", [0.1, 1000.0, 0.0, -1e-100, 1e100])
 def test_equal_returns(value: float) -> None:
-    s = summarise([value] * 7)
+    s = summarize([value] * 7)
     assert (s.mean, s.median, s.low, s.high, s.std) == (value, value, value, value, 0.0)
     assert s.iqm == pytest.approx(value, rel=1e-15)
 
@@ -80,17 +80,17 @@ def test_equal_returns(value: float) -> None:
 @pytest.mark.parametrize(
     ("returns", "message"), [([], "at least one value"), ([1.0, math.nan, math.inf], "got 2 of 3 that are NaN")]
 )
-def test_returns_that_cannot_be_summarised(returns: list[float], message: str) -> None:
+def test_returns_that_cannot_be_summarized(returns: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        summarise(returns)
+        summarize(returns)
 
 
 def test_arguments_out_of_range() -> None:
     for confidence in (0.0, 1.0, 95.0):
         with pytest.raises(ValueError, match="confidence must lie between 0 and 1"):
-            summarise([1.0, 2.0], confidence=confidence)
+            summarize([1.0, 2.0], confidence=confidence)
     with pytest.raises(ValueError, match="resamples must be at least 1"):
-        summarise([1.0, 2.0], resamples=0)
+        summarize([1.0, 2.0], resamples=0)
 
 
 def test_intervals_of_a_curve() -> None:

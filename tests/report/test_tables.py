@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from minerva.report import episodes_table, evaluation_table, summarise
+from minerva.report import episodes_table, evaluation_table, summarize
 
 
 def rows(table: Table) -> list[list[str]]:
@@ -16,7 +16,7 @@ def rows(table: Table) -> list[list[str]]:
 
 
 def test_evaluation() -> None:
-    summary = summarise([1, 2, 3, 4, 5, 6, 7, 2000])
+    summary = summarize([1, 2, 3, 4, 5, 6, 7, 2000])
     low, high = f"{summary.low:,.2f}", f"{summary.high:,.2f}"
     assert rows(evaluation_table(summary, "PPO [HalfCheetah-v5]")) == [
         ["PPO", "[HalfCheetah-v5]"],
@@ -32,7 +32,7 @@ def test_evaluation() -> None:
 
 
 def test_a_single_episode_has_no_interval() -> None:
-    table = rows(evaluation_table(summarise([1.0], confidence=0.9), "one"))
+    table = rows(evaluation_table(summarize([1.0], confidence=0.9), "one"))
     assert table[1] == ["Return", "1", "episode"]
     assert table[3] == ["90%", "interval", "of", "the", "mean", "unknown"]
 

@@ -32,16 +32,16 @@ class Policy:
         return 0.1 * obs[:, :1] + torch.randn(len(obs), 1, generator=self.generator).numpy(), state
 
 
-def collector(policy: Policy, normalise: bool = True, seed: int = 3) -> tuple[Collector, RunningNorm | None]:
+def collector(policy: Policy, normalize: bool = True, seed: int = 3) -> tuple[Collector, RunningNorm | None]:
     rollout = Rollout(STEPS, 2, 2, 1, torch.device("cpu"))
-    norm = RunningNorm(2) if normalise else None
-    rewards = RewardNormalizer(2, 0.9) if normalise else None
+    norm = RunningNorm(2) if normalize else None
+    rewards = RewardNormalizer(2, 0.9) if normalize else None
     return Collector(GymnasiumBatch(FACTORIES, seed), rollout, policy, norm, rewards), norm
 
 
-def test_without_normalisers_the_rollout_holds_raw_values() -> None:
+def test_without_normalizers_the_rollout_holds_raw_values() -> None:
     policy = Policy()
-    one, _ = collector(policy, normalise=False)
+    one, _ = collector(policy, normalize=False)
     env = GymnasiumBatch(FACTORIES, 3)
     one.begin()
     np.testing.assert_array_equal(one.rollout.current_obs, env.reset())
@@ -72,7 +72,7 @@ def test_the_policy_acts_on_what_is_stored() -> None:
     assert norm.count.item() == pytest.approx(2 * (STEPS + 2) + 1e-4)
 
 
-def test_the_steps_returned_are_raw_and_rewards_are_normalised_once_a_rollout_is_full() -> None:
+def test_the_steps_returned_are_raw_and_rewards_are_normalized_once_a_rollout_is_full() -> None:
     one, _ = collector(Policy())
     reference = RewardNormalizer(2, 0.9)
     one.begin()
@@ -82,7 +82,7 @@ def test_the_steps_returned_are_raw_and_rewards_are_normalised_once_a_rollout_is
         steps.append(one.step())
         assert not np.array_equal(steps[0].observations, one.rollout.obs[1].numpy())
         # One step at a time, as they came.
-        expected = [reference.normalise(x.rewards, x.terminated | x.truncated, x.restarting) for x in steps]
+        expected = [reference.normalize(x.rewards, x.terminated | x.truncated, x.restarting) for x in steps]
         np.testing.assert_allclose(one.rollout.rewards.numpy(), np.stack(expected), rtol=1e-6)
         assert any(x.restarting.any() for x in steps)
         one.rollout.carry_over()
@@ -154,7 +154,7 @@ def test_episodes_that_cannot_go_on_end_with_the_newest_step() -> None:
     rewards = np.stack([*before, step.rewards, *(other.step().rewards for _ in range(STEPS - 4))])
     ended, restarting = np.zeros((2, STEPS, 4), dtype=np.bool_)
     ended[2], restarting[3] = True, True
-    expected = RewardNormalizer(4, 0.9).normalise_all(rewards, ended, restarting)
+    expected = RewardNormalizer(4, 0.9).normalize_all(rewards, ended, restarting)
     np.testing.assert_allclose(other.rollout.rewards.numpy(), expected, rtol=1e-5)
     for _ in range(2):  # saved with a full rollout, and with an empty one
         assert other.state_dict()["reward_normalizer"]["discounted_return"].all()

@@ -80,7 +80,7 @@ def test_one_value_for_each_parameter() -> None:
         FlatModule(Small()).expanded({"first": 1.0, "second": 2.0})
 
 
-# The optimiser
+# The optimizer
 
 
 def torch_optimizer(kind: str, groups: Any, momentum: float, eps: float) -> torch.optim.Optimizer:

@@ -45,25 +45,25 @@ def test_compiling_is_said_and_done_only_with_a_compiler(
     assert all(word in text for word, text in zip(words, listener.said, strict=True))
 
 
-@pytest.mark.parametrize("normalised", [True, False])
-def test_the_collector_takes_its_normalisers_and_shapes_from_config_and_agent(normalised: bool) -> None:
+@pytest.mark.parametrize("normalized", [True, False])
+def test_the_collector_takes_its_normalizers_and_shapes_from_config_and_agent(normalized: bool) -> None:
     env = environments.make("Pendulum-v1", num_envs=3)
-    norm = RunningNorm(3) if normalised else nn.Identity()
+    norm = RunningNorm(3) if normalized else nn.Identity()
     seen: list[Any] = []
 
     def act(obs: Array, state: Array, starts: Array) -> tuple[Array, Array]:
         seen.append(obs.copy())
         return np.zeros((3, 1), dtype=np.float32), state
 
-    collector = on_policy.make_collector(env, 5, 1, torch.device("cpu"), act, norm, 0.99 if normalised else None)
+    collector = on_policy.make_collector(env, 5, 1, torch.device("cpu"), act, norm, 0.99 if normalized else None)
     collector.begin()
     steps = [collector.step() for _ in range(5)]
     rollout = collector.rollout
     env.close()
     assert rollout.full and rollout.obs.shape == (6, 3, 3) and rollout.actions.shape == (5, 3, 1)
     raw = torch.stack([torch.from_numpy(step.rewards) for step in steps]).float()
-    assert torch.equal(rollout.rewards, raw) != normalised
+    assert torch.equal(rollout.rewards, raw) != normalized
     raw_obs = torch.from_numpy(steps[-1].observations)
-    assert torch.equal(rollout.obs[5], raw_obs) != normalised
+    assert torch.equal(rollout.obs[5], raw_obs) != normalized
     if isinstance(norm, RunningNorm):
         assert norm.count.item() - RunningNorm(3).count.item() == 18  # three first observations and fifteen later ones

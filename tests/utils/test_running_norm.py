@@ -85,7 +85,7 @@ def test_float32_data_far_from_zero_loses_nothing() -> None:
     "minerva.utils.running_norm",
     r"\hat{x} = \mathrm{clip}\left( \frac{x - \bar{x}}{\sqrt{\sigma^2 + \epsilon}},\; -c,\; c \right)",
 )
-def test_normalises_by_the_deviation_with_eps_and_clips() -> None:
+def test_normalizes_by_the_deviation_with_eps_and_clips() -> None:
     norm = RunningNorm(2, clip=3.0, eps=0.5)
     norm.mean[:], norm.var[:] = torch.tensor([1.0, -2.0]), torch.tensor([3.5, 0.0])
     out = norm(torch.tensor([[2.0, -2.5], [1e9, -1e9]], dtype=torch.float64))
@@ -169,7 +169,7 @@ def test_the_arithmetic_of_other_devices_agrees(monkeypatch: pytest.MonkeyPatch)
     torch.testing.assert_close(other(data(5, seed=1)), expected)
 
 
-def test_seeing_is_taking_in_and_then_normalising() -> None:
+def test_seeing_is_taking_in_and_then_normalizing() -> None:
     for passed in (0, 2):
         norm, other = RunningNorm(3, passed=passed), RunningNorm(3, passed=passed)
         for batch in torch.split(torch.cat([data(), torch.ones(500, passed)], dim=1).float(), [1, 9, 490]):

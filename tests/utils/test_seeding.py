@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from minerva.utils.seeding import (
-    initialisation_seed,
+    initialization_seed,
     numpy_generator_state,
     set_numpy_generator_state,
     spawn_seed,
@@ -16,7 +16,7 @@ from minerva.utils.seeding import (
 
 
 def test_consumers_and_seeds_have_streams_of_their_own() -> None:
-    names, seeds = ("action_noise", "minibatch_order", "initialisation", "evaluation"), range(50)
+    names, seeds = ("action_noise", "minibatch_order", "initialization", "evaluation"), range(50)
     drawn = {spawn_seed(seed, name) for name in names for seed in seeds}
     assert len(drawn) == len(names) * len(seeds)
     assert all(0 <= seed < 2**63 for seed in drawn)
@@ -37,15 +37,15 @@ def test_torch_generators_repeat_and_leave_the_global_one_alone() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_initialisation_is_seeded_and_the_global_generator_put_back() -> None:
+def test_initialization_is_seeded_and_the_global_generator_put_back() -> None:
     before = torch.random.get_rng_state()
-    with initialisation_seed(3):
+    with initialization_seed(3):
         first = torch.randn(4)
     assert torch.equal(torch.random.get_rng_state(), before)
     torch.randn(7)
-    with initialisation_seed(3):
+    with initialization_seed(3):
         again = torch.randn(4)
-    with initialisation_seed(4):
+    with initialization_seed(4):
         other = torch.randn(4)
     assert torch.equal(first, again) and not torch.equal(first, other)
 

@@ -175,7 +175,7 @@ class MlpLstmPolicy(Policy):
 
 
 class MlpLnLstmPolicy(MlpLstmPolicy):
-    """The same with layer normalisation in the memory."""
+    """The same with layer normalization in the memory."""
 
     layer_norm = True
 
@@ -188,7 +188,7 @@ class CnnLstmPolicy(Policy):
 
 
 class CnnLnLstmPolicy(CnnLstmPolicy):
-    """The same with layer normalisation in the memory."""
+    """The same with layer normalization in the memory."""
 
     layer_norm = True
 

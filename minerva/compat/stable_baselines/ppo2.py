@@ -33,17 +33,17 @@ from minerva.networks.heads import BernoulliHead, CategoricalHead, GaussianHead,
 from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.trainer import resolve_device
 from minerva.utils.schedules import Schedule
-from minerva.utils.seeding import initialisation_seed, torch_generator
+from minerva.utils.seeding import initialization_seed, torch_generator
 
 KIND = "ppo2"
 _DEVICE = "auto"
 
 
 class PPO2:
-    """Proximal policy optimisation with PPO2's names, defaults and behaviour.
+    """Proximal policy optimization with PPO2's names, defaults and behavior.
 
     Nothing is written but what is asked for (`save`, `tensorboard_log`, callbacks), and nothing printed without
-    `verbose`. Time limits are an exception from PPO2's behaviour: the value of the last observation stands for what
+    `verbose`. Time limits are an exception from PPO2's behavior: the value of the last observation stands for what
     would have come, where PPO2 took a time limit for the end.
 
     Args:
@@ -56,7 +56,7 @@ class PPO2:
         learning_rate: A number, or a function of the share of training that remains, from 1 towards 0.
         vf_coef: Weight of the value loss.
         max_grad_norm: Gradients are scaled down to this norm; None to leave them as they are.
-        lam: Decay of the trace in generalised advantage estimation.
+        lam: Decay of the trace in generalized advantage estimation.
         nminibatches: Minibatches an epoch.
         noptepochs: Epochs an update.
         cliprange: How far the probability ratio may move; a number, or a function as for `learning_rate`.
@@ -143,7 +143,7 @@ class PPO2:
         self.action_space = action_space
         self._mask_dim = mask_dim
         obs_dim = flat_size(observation_space) + mask_dim
-        with initialisation_seed(self._seed):
+        with initialization_seed(self._seed):
             agent = self._policy.build(observation_space, action_space, obs_dim, mask_dim)
         self.agent: Agent = agent.to(self._device)
         self._noise = torch_generator(self._seed, "predict", self._device)
@@ -407,7 +407,7 @@ class PPO2:
         )
 
     def save(self, save_path: str | Path, cloudpickle: bool = False) -> None:
-        """Write networks, optimiser, settings and counters to one file, ``.zip`` where the name has no ending.
+        """Write networks, optimizer, settings and counters to one file, ``.zip`` where the name has no ending.
 
         It holds tensors and plain values, no code: functions among the settings are to be given again to `load`.
 

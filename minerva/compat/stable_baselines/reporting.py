@@ -194,7 +194,7 @@ def as_table(numbers: Numbers) -> str:
 
 
 def as_picture(row: NDArray[Any], space: Space[Any], channels_last: bool) -> NDArray[np.uint8]:
-    """Make a picture ``[H, W, C]`` of a flattened image: its colours if there are three, else its newest channel."""
+    """Make a picture ``[H, W, C]`` of a flattened image: its colors if there are three, else its newest channel."""
     size = int(np.prod(space.shape or ()))
     image = row[:size].reshape(space.shape).astype(np.uint8)
     if image.ndim == 2:

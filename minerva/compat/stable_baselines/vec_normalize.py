@@ -16,23 +16,23 @@ from minerva import checkpointing
 from minerva.checkpointing import CheckpointError
 from minerva.compat.stable_baselines.vec_env import VecEnv
 from minerva.compat.stable_baselines.vec_env_wrapper import Array, VecEnvWrapper, needs_box
-from minerva.environments.normalisers import RewardNormalizer
+from minerva.environments.normalizers import RewardNormalizer
 from minerva.utils.running_norm import RunningNorm
 
 _KIND = "VecNormalize"
 
 
 class VecNormalize(VecEnvWrapper):
-    """Normalises observations by mean and variance, and divides rewards by the deviation of the discounted return.
+    """Normalizes observations by mean and variance, and divides rewards by the deviation of the discounted return.
 
-    The statistics are here and not in the model: what `PPO2.predict` is given is normalised already.
+    The statistics are here and not in the model: what `PPO2.predict` is given is normalized already.
 
     Args:
         venv: What is wrapped; its observations are from a Box.
         training: Whether the statistics still move.
-        norm_obs: Whether observations are normalised.
+        norm_obs: Whether observations are normalized.
         norm_reward: Whether rewards are.
-        clip_obs: Normalised observations are clipped to ``[-clip_obs, clip_obs]``.
+        clip_obs: Normalized observations are clipped to ``[-clip_obs, clip_obs]``.
         clip_reward: Likewise for rewards.
         gamma: Discount of the return.
         epsilon: Added to the variance before the root.
@@ -58,7 +58,7 @@ class VecNormalize(VecEnvWrapper):
         super().__init__(venv, spaces.Box(-clip_obs, clip_obs, box.shape, np.float32) if whole else None)
         if norm_obs and box.dtype == np.uint8 and len(box.shape) == 3:
             raise ValueError(
-                f"norm_obs: images are scaled by the policy and cannot be normalised here too, got True for {box}; "
+                f"norm_obs: images are scaled by the policy and cannot be normalized here too, got True for {box}; "
                 "give norm_obs=False."
             )
         self.training = training
@@ -75,15 +75,15 @@ class VecNormalize(VecEnvWrapper):
         return self._rewards.statistics
 
     def normalize_obs(self, obs: Array) -> Array:
-        """Normalise observations, ``[..., *shape]``, with the statistics as they are."""
+        """Normalize observations, ``[..., *shape]``, with the statistics as they are."""
         if not self.norm_obs:
             return obs
         rows = np.asarray(obs, dtype=np.float32).reshape(-1, self.obs_rms.mean.numel())
-        normalised: Array = self.obs_rms(torch.from_numpy(rows)).numpy().reshape(np.shape(obs))
-        return normalised
+        normalized: Array = self.obs_rms(torch.from_numpy(rows)).numpy().reshape(np.shape(obs))
+        return normalized
 
     def normalize_reward(self, reward: Array) -> Array:
-        """Normalise rewards with the statistics as they are."""
+        """Normalize rewards with the statistics as they are."""
         if not self.norm_reward:
             return reward
         deviation = math.sqrt(self.ret_rms.var.item() + self._rewards.eps)
@@ -103,19 +103,19 @@ class VecNormalize(VecEnvWrapper):
         return self.seen(observations, np.ones(self.num_envs, dtype=np.bool_))
 
     def seen(self, observations: Array, fresh: NDArray[np.bool_]) -> Array:
-        """Take observations in, once each, and normalise them."""
+        """Take observations in, once each, and normalize them."""
         self._old_obs = observations
         if self.training:
             self.obs_rms.update(observations.reshape(self.num_envs, -1))
         return self.normalize_obs(observations)
 
     def rewarded(self, rewards: Array, ended: NDArray[np.bool_], restarting: NDArray[np.bool_]) -> Array:
-        """Take rewards in, and normalise them."""
+        """Take rewards in, and normalize them."""
         self._old_rewards = rewards
         if not self.training:
             return self.normalize_reward(rewards)
-        normalised = self._rewards.normalise(np.asarray(rewards, dtype=np.float64), ended, restarting)
-        return normalised if self.norm_reward else rewards
+        normalized = self._rewards.normalize(np.asarray(rewards, dtype=np.float64), ended, restarting)
+        return normalized if self.norm_reward else rewards
 
     def state(self) -> dict[str, Any]:
         """Give the statistics."""

@@ -1,1 +1,1 @@
-"""Maximum a posteriori policy optimisation (Abdolmaleki et al. 2018a, 2018b)."""
+"""Maximum a posteriori policy optimization (Abdolmaleki et al. 2018a, 2018b)."""

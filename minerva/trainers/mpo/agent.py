@@ -37,7 +37,7 @@ __all__ = ["Critic", "DiagonalGaussianPolicy", "LayerNormMLP", "MPOAgent", "Smal
 
 
 class MPOAgent(nn.Module):
-    """Policy, critic, their targets, the dual variables and the optimisers.
+    """Policy, critic, their targets, the dual variables and the optimizers.
 
     Args:
         obs_dim: O.
@@ -131,7 +131,7 @@ class MPOAgent(nn.Module):
         return self.policy.sample_action(mean, log_std, deterministic, generator)
 
     def prepared(self, obs: Tensor) -> Tensor:
-        """Normalise raw observations and move them to the networks."""
+        """Normalize raw observations and move them to the networks."""
         if isinstance(self.obs_normalizer, RunningNorm):
             obs = self.obs_normalizer(obs.to(self.obs_normalizer.mean.device))
         return obs.to(self.policy.action_low.device)
@@ -161,7 +161,7 @@ class MPOAgent(nn.Module):
         return apply_update(self.compute, self.learned, self.skipped, batch, noise)
 
     def to_batch(self, batch: Mapping[str, Any]) -> Batch | SequenceBatch:
-        """Turn a batch of arrays into tensors on the device, observations normalised."""
+        """Turn a batch of arrays into tensors on the device, observations normalized."""
 
         def tensor(name: str) -> Tensor:
             if name not in batch:
@@ -170,7 +170,7 @@ class MPOAgent(nn.Module):
 
         def observations(name: str) -> Tensor:
             raw = tensor(name)
-            # The normaliser clips, which would hide that a number is infinite.
+            # The normalizer clips, which would hide that a number is infinite.
             return torch.where(torch.isfinite(raw), self.prepared(raw), torch.nan)
 
         obs, next_obs = observations("obs"), observations("next_obs")
@@ -207,7 +207,7 @@ class MPOAgent(nn.Module):
         return Noise(*(torch.randn(shape, generator=self.generator, device=self.device) for shape in shapes))
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """Give what the optimisers and counters hold."""
+        """Give what the optimizers and counters hold."""
         names = ("policy_moments", "q_moments", "duals_moments", "updates")
         return {**{name: getattr(self.learned, name).clone() for name in names}, "skipped": self.skipped.clone()}
 

@@ -10,7 +10,7 @@ from minerva.trainers.config import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class MPOConfig(RunConfig):
-    """Maximum a posteriori policy optimisation for continuous actions, off-policy."""
+    """Maximum a posteriori policy optimization for continuous actions, off-policy."""
 
     # Networks
 
@@ -19,7 +19,7 @@ class MPOConfig(RunConfig):
     critic_layer_sizes: tuple[int, ...] = (256, 256)
     """Units of the critic's hidden layers."""
     normalize_obs: bool = False
-    """Normalise observations by their running mean and variance."""
+    """Normalize observations by their running mean and variance."""
 
     # Replay
 
@@ -76,7 +76,7 @@ class MPOConfig(RunConfig):
     epsilon_penalty: float = 0.001
     """Bound on the KL divergence of that."""
 
-    # Maximisation
+    # Maximization
 
     policy_lr: float = 3e-4
     """Learning rate of the policy; divided by m_steps."""
@@ -95,7 +95,7 @@ class MPOConfig(RunConfig):
     init_log_alpha_stddev: float | None = 1000.0
     """Where the parameters of the standard deviation's multipliers start, before the softplus."""
 
-    # Optimiser
+    # Optimizer
 
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm: the critic's, the policy's, and those of all multipliers together."""

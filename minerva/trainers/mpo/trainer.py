@@ -28,7 +28,7 @@ from minerva.trainers.run import Run, TrainingResult
 from minerva.trainers.trainer import ROWS_A_THREAD, Trainer
 from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import (
-    initialisation_seed,
+    initialization_seed,
     numpy_generator_state,
     set_numpy_generator_state,
     spawn_seed,
@@ -73,7 +73,7 @@ class MPOTrainer(Trainer):
         config = MPOConfig.from_fields(config, fields)
         super().__init__(env_id, seed, device, config)
         self.update_noise = torch_generator(seed, "update_noise", self.device)
-        with initialisation_seed(seed):
+        with initialization_seed(seed):
             self.agent = MPOAgent(
                 self.env.observation_dim,
                 self.action_dim,
@@ -283,7 +283,7 @@ class MPOTrainer(Trainer):
     # State
 
     def learning_state(self) -> dict[str, Any]:
-        """Give networks, multipliers, optimisers, generators, environments and the schedule."""
+        """Give networks, multipliers, optimizers, generators, environments and the schedule."""
         return {
             "acceleration": self.acceleration,
             "device": self.device.type,

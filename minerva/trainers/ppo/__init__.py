@@ -1,1 +1,1 @@
-"""Proximal policy optimisation (Schulman et al. 2017)."""
+"""Proximal policy optimization (Schulman et al. 2017)."""

@@ -32,10 +32,10 @@ class ActionAndValue(NamedTuple):
 
 
 class Agent(nn.Module):
-    """A policy and a critic: by default a Gaussian one and two tanh networks that share nothing but the normaliser.
+    """A policy and a critic: by default a Gaussian one and two tanh networks that share nothing but the normalizer.
 
     `get_value`, `get_deterministic_action` and `get_action_and_value` take raw observations. What the rollout stores is
-    normalised already; `act`, `step` and `describe` take that. Where there is a memory, the former begin with an empty
+    normalized already; `act`, `step` and `describe` take that. Where there is a memory, the former begin with an empty
     one.
 
     Args:
@@ -43,7 +43,7 @@ class Agent(nn.Module):
         act_dim: A.
         policy_layer_sizes: Units of the policy's hidden layers.
         value_layer_sizes: Units of the critic's hidden layers.
-        normalize_obs: Whether raw observations are normalised.
+        normalize_obs: Whether raw observations are normalized.
         log_std_init: Where the logarithm of a Gaussian's standard deviation starts.
         head: How actions are distributed; by default as a Gaussian.
         trunk: What stands in place of the hidden layers named above.
@@ -150,11 +150,11 @@ class Agent(nn.Module):
             x = self.obs_normalizer(x.to(self.obs_normalizer.mean.device))
         return x.to(self.device)
 
-    # On normalised observations
+    # On normalized observations
 
     @torch.no_grad()
     def act(self, obs: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Sample actions ``[B, A]`` for normalised observations ``[B, O]``."""
+        """Sample actions ``[B, A]`` for normalized observations ``[B, O]``."""
         return self._sample(self._policy(obs)[0], generator)
 
     @torch.no_grad()
@@ -168,7 +168,7 @@ class Agent(nn.Module):
         return self._sample(parameters, generator), state
 
     def describe(self, obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Parameters, Tensor]:
-        """Give the distributions of actions, and values ``[...]``, of normalised observations of any batch shape.
+        """Give the distributions of actions, and values ``[...]``, of normalized observations of any batch shape.
 
         Args:
             obs: ``[..., O]``; with a memory they are sequences, ``[T, n, O]``.

@@ -11,7 +11,7 @@ from minerva.utils.schedules import Schedule, as_schedule, linear
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig(RunConfig):
-    """Proximal policy optimisation."""
+    """Proximal policy optimization."""
 
     # Networks
 
@@ -23,29 +23,29 @@ class PPOConfig(RunConfig):
     """Where the logarithm of the policy's standard deviation starts, for continuous actions."""
     encoder: Literal["auto", "mlp", "cnn", "custom"] = "auto"
     """What turns observations into features: the hidden layers named above, convolutions in their place (Mnih et al.
-    2015: 512 features, images scaled to [0, 1] and not normalised), or your own (make_encoder). "auto" takes
+    2015: 512 features, images scaled to [0, 1] and not normalized), or your own (make_encoder). "auto" takes
     convolutions for images."""
     shared_encoder: bool = False
     """Let the critic use the policy's encoder, and its memory."""
     lstm_units: int | None = None
     """Units of a memory (LSTM) over the encoder; None for no memory."""
     lstm_layer_norm: bool = False
-    """Normalise inside the memory's cell, layer by layer."""
+    """Normalize inside the memory's cell, layer by layer."""
 
     # Collecting
 
     rollout_steps: int = 2048
     """Steps of each environment between updates."""
     normalize_obs: bool = True
-    """Normalise observations by their running mean and variance."""
+    """Normalize observations by their running mean and variance."""
     normalize_reward: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
     advantage_estimator: Literal["gae", "returns"] = "gae"
-    """Generalised advantage estimation, or bootstrapped returns minus values."""
+    """Generalized advantage estimation, or bootstrapped returns minus values."""
     gamma: float = 0.99
     """Discount."""
     gae_lambda: float = 0.95
-    """Decay of the trace in generalised advantage estimation."""
+    """Decay of the trace in generalized advantage estimation."""
 
     # Updating
 
@@ -60,7 +60,7 @@ class PPOConfig(RunConfig):
     clip_ratio_vf: Schedule | None = None
     """How far values may move with clip_vloss, on the scale of the returns; None for as far as clip_ratio says."""
     norm_adv: bool = True
-    """Normalise advantages in each minibatch."""
+    """Normalize advantages in each minibatch."""
     unbiased_std: bool = True
     """Take the unbiased standard deviation for that; else that of the samples themselves."""
     recompute_advantages: bool = False
@@ -78,7 +78,7 @@ class PPOConfig(RunConfig):
     """Compile the gradient step: several times as fast, after half a minute or so of compiling the first time. "auto"
     does so for a long run with Adam, where a C++ compiler is installed."""
 
-    # Optimiser
+    # Optimizer
 
     policy_lr: Schedule = 3e-4
     """Learning rate of policy and critic. A number, or a schedule: "lin_2.5e-4" falls to 0 in a line, "cos_2.5e-4"

@@ -1,4 +1,4 @@
-"""PPO, assembled: environments, agent, rollout, optimiser, loop."""
+"""PPO, assembled: environments, agent, rollout, optimizer, loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from minerva.trainers.ppo.update import Batch, UpdateResult, make_gradient_step,
 from minerva.trainers.run import Run
 from minerva.trainers.trainer import ROWS_A_THREAD, Trainer
 from minerva.utils.cores import usable_cores
-from minerva.utils.seeding import initialisation_seed, torch_generator
+from minerva.utils.seeding import initialization_seed, torch_generator
 
 __all__ = ["Agent", "PPOConfig", "PPOTrainer"]
 
@@ -78,7 +78,7 @@ class PPOTrainer(Trainer):
             fields = {**fields, "encoder": "custom"}
         config = PPOConfig.from_fields(config, fields)
         super().__init__(env_id, seed, device, config)
-        with initialisation_seed(seed), self.closing_on_error():
+        with initialization_seed(seed), self.closing_on_error():
             self.agent = self._make_agent(make_encoder).to(self.device)
         self.agent.obs_normalizer.cpu()  # it takes in observations as they come from the environments
         self._twin = Twin(self.agent, acts_on_numpy(self.agent) and is_small(self.agent))
@@ -211,7 +211,7 @@ class PPOTrainer(Trainer):
         return evaluation_policy(self.agent)
 
     def learning_state(self) -> dict[str, Any]:
-        """Give networks, normalisers, optimiser, generators, environments and the partial rollout."""
+        """Give networks, normalizers, optimizer, generators, environments and the partial rollout."""
         return {
             "compiled": self.compiled,
             "device": self.device.type,

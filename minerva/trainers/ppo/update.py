@@ -62,7 +62,7 @@ class MinibatchLosses(NamedTuple):
 
 
 def make_optimizer(agent: Agent, config: PPOConfig) -> torch.optim.Optimizer:
-    """Make the optimiser that the config names."""
+    """Make the optimizer that the config names."""
     if config.optimizer_type == "adam":
         return torch.optim.Adam(agent.parameters(), lr=config.policy_lr_at(1.0), eps=1e-5, fused=True)
     return torch.optim.SGD(agent.parameters(), lr=config.policy_lr_at(1.0), momentum=config.sgd_momentum)
@@ -193,7 +193,7 @@ def update(
 
     Args:
         agent: Changed in place.
-        gradient_step: Made by `make_gradient_step` for this agent; its optimiser's learning rate is set.
+        gradient_step: Made by `make_gradient_step` for this agent; its optimizer's learning rate is set.
         rollout: A full one.
         config: PPO's hyperparameters.
         generator: Shuffles the minibatches (a CPU generator).

@@ -1,1 +1,1 @@
-"""On-policy maximum a posteriori policy optimisation (Song et al. 2020)."""
+"""On-policy maximum a posteriori policy optimization (Song et al. 2020)."""

@@ -37,7 +37,7 @@ class ActorCritic(nn.Module):
         shared_encoder: Whether the critic uses the policy's hidden layers, and its memory.
         ppo_like_backbone: Whether the hidden layers are PPO's: orthogonal, tanh.
         lstm_units: Units of a memory over the hidden layers; None for no memory.
-        lstm_layer_norm: Whether the memory's cell is normalised.
+        lstm_layer_norm: Whether the memory's cell is normalized.
         mask_dim: K, entries at the end of a row that say which actions are allowed.
 
     Attributes:

@@ -50,7 +50,7 @@ class VMPOAgent(nn.Module):
 
     Attributes:
         policy: Policy and critic.
-        obs_normalizer: Of raw observations; the identity where they are not normalised.
+        obs_normalizer: Of raw observations; the identity where they are not normalized.
         skipped: Updates that were left out because a number was not finite.
 
     Raises:
@@ -177,7 +177,7 @@ class VMPOAgent(nn.Module):
         generator: torch.Generator | None = None,
         deterministic: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Act in normalised observations ``[B, O]``, with a memory that is emptied where an episode begins."""
+        """Act in normalized observations ``[B, O]``, with a memory that is emptied where an episode begins."""
         if self.state_dim:
             found, _, state = self.policy.look(obs[None], state, starts[None].to(state.device))
             parameters = tuple(part[0] for part in found)
@@ -214,9 +214,9 @@ class VMPOAgent(nn.Module):
         """
         if "obs" in batch and not isinstance(self.obs_normalizer, nn.Identity):
             obs = torch.as_tensor(batch["obs"])
-            normalised = self._prepared(obs)
-            # The normaliser would clip what is infinite, and such a batch is to be skipped.
-            batch = {**batch, "obs": torch.where(obs.to(normalised.device).isfinite(), normalised, torch.nan)}
+            normalized = self._prepared(obs)
+            # The normalizer would clip what is infinite, and such a batch is to be skipped.
+            batch = {**batch, "obs": torch.where(obs.to(normalized.device).isfinite(), normalized, torch.nan)}
         return self.learn(batch)
 
     def learn(
@@ -226,7 +226,7 @@ class VMPOAgent(nn.Module):
         generator: torch.Generator | None = None,
         rollout: Rollout | None = None,
     ) -> dict[str, float] | None:
-        """Do what `update` does, with observations that are normalised already, as a rollout stores them.
+        """Do what `update` does, with observations that are normalized already, as a rollout stores them.
 
         Args:
             batch: As for `update`.
@@ -319,7 +319,7 @@ class VMPOAgent(nn.Module):
         warn_of_skipped(self.skipped)
 
     def optimizer_state(self) -> dict[str, Any]:
-        """Give what the optimisers hold, and the counters; parameters are in `state_dict`."""
+        """Give what the optimizers hold, and the counters; parameters are in `state_dict`."""
         own = {"policy", "alphas", "temperature"}
         tensors = {name: tensor.clone() for name, tensor in self._learned.tensors().items() if name not in own}
         return {**tensors, "skipped": self.skipped}

@@ -10,7 +10,7 @@ from minerva.trainers.config import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class VMPOConfig(RunConfig):
-    """On-policy maximum a posteriori policy optimisation."""
+    """On-policy maximum a posteriori policy optimization."""
 
     # Networks
 
@@ -28,27 +28,27 @@ class VMPOConfig(RunConfig):
     lstm_units: int | None = None
     """Units of a memory (LSTM) over the hidden layers; None for no memory."""
     lstm_layer_norm: bool = False
-    """Normalise inside the memory's cell, layer by layer."""
+    """Normalize inside the memory's cell, layer by layer."""
 
     # Collecting
 
     rollout_steps: int = 2048
     """Steps of each environment between updates."""
     normalize_obs: bool = True
-    """Normalise observations by their running mean and variance."""
+    """Normalize observations by their running mean and variance."""
     normalize_reward: bool = False
     """Divide rewards by the running standard deviation of the discounted return."""
     advantage_estimator: Literal["returns", "dae", "gae"] = "returns"
-    """Bootstrapped returns minus values, one-step temporal differences, or generalised advantage estimation."""
+    """Bootstrapped returns minus values, one-step temporal differences, or generalized advantage estimation."""
     gamma: float = 0.99
     """Discount."""
     gae_lambda: float = 0.95
-    """Decay of the trace in generalised advantage estimation."""
+    """Decay of the trace in generalized advantage estimation."""
 
     # Expectation
 
     normalize_advantages: bool = True
-    """Normalise advantages over the rollout."""
+    """Normalize advantages over the rollout."""
     topk_fraction: float = 0.5
     """Share of the samples that is kept: those with the largest advantages."""
     epsilon_eta: float = 0.1
@@ -58,7 +58,7 @@ class VMPOConfig(RunConfig):
     temperature_lr: float = 1e-4
     """Learning rate of the temperature."""
 
-    # Maximisation
+    # Maximization
 
     m_steps: int = 1
     """Times an update goes over the rollout."""
@@ -83,7 +83,7 @@ class VMPOConfig(RunConfig):
     max_grad_norm: float = 10.0
     """Gradients of policy and critic are scaled down to this norm."""
 
-    # Optimiser
+    # Optimizer
 
     optimizer_type: Literal["adam", "sgd"] = "adam"
     """Adam (eps 1e-5) or stochastic gradient descent with momentum."""

@@ -36,7 +36,7 @@ class SquashedGaussianPolicy(ActorCritic):
         ppo_like_backbone: Whether the networks are PPO's: orthogonal, tanh, one standard deviation for all states.
         log_std_init: Where the logarithm of that one standard deviation starts.
         lstm_units: Units of a memory over the hidden layers; None for no memory.
-        lstm_layer_norm: Whether the memory's cell is normalised.
+        lstm_layer_norm: Whether the memory's cell is normalized.
 
     Attributes:
         policy_mean: Head of the mean.
@@ -146,13 +146,13 @@ class SquashedGaussianPolicy(ActorCritic):
     def squash(self, raw: Tensor) -> Tensor:
         """Turn raw actions into actions."""
         # LaTeX: a_j = c_j + h_j \tanh(u_j)
-        actions = self._centre + self._half * torch.tanh(raw)
+        actions = self._center + self._half * torch.tanh(raw)
         return actions.clamp(self.action_low, self.action_high)  # rounding may lead out of the box
 
     def unsquash(self, actions: Tensor) -> Tensor:
         """Turn actions back into raw ones; those at the bounds into large, but finite ones."""
         # LaTeX: u_j = \mathrm{artanh}\left( \mathrm{clip}\left( \frac{a_j - c_j}{h_j},\; -1 + 10^{-6},\; 1 - 10^{-6} \right) \right)
-        return torch.atanh(((actions - self._centre) / self._half).clamp(-EDGE, EDGE))
+        return torch.atanh(((actions - self._center) / self._half).clamp(-EDGE, EDGE))
 
     def log_volume(self, raw: Tensor) -> Tensor:
         """Give by how much squashing stretches space around raw actions ``[..., A]``, as a logarithm: ``[...]``."""
@@ -162,7 +162,7 @@ class SquashedGaussianPolicy(ActorCritic):
         return (self._half.log() + slope).sum(-1)
 
     @property
-    def _centre(self) -> Tensor:
+    def _center(self) -> Tensor:
         # LaTeX: c_j = \tfrac12 (a_{\max,j} + a_{\min,j})
         return (self.action_high + self.action_low) / 2
 

@@ -29,7 +29,7 @@ from minerva.trainers.trainer import ROWS_A_THREAD, Trainer
 from minerva.trainers.vmpo.acting import acts_on_numpy, make_actor
 from minerva.trainers.vmpo.agent import VMPOAgent, make_batch
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.utils.seeding import initialisation_seed, torch_generator
+from minerva.utils.seeding import initialization_seed, torch_generator
 
 __all__ = ["VMPOAgent", "VMPOConfig", "VMPOTrainer"]
 
@@ -68,7 +68,7 @@ class VMPOTrainer(Trainer):
         config = VMPOConfig.from_fields(config, fields)
         super().__init__(env_id, seed, device, config)
         env = self.env
-        with initialisation_seed(seed):
+        with initialization_seed(seed):
             self.agent = VMPOAgent(
                 env.observation_dim,
                 self.action_dim,
@@ -170,7 +170,7 @@ class VMPOTrainer(Trainer):
         return evaluation_policy(self.agent)
 
     def learning_state(self) -> dict[str, Any]:
-        """Give networks, multipliers, normalisers, optimisers, generators, environments and the partial rollout."""
+        """Give networks, multipliers, normalizers, optimizers, generators, environments and the partial rollout."""
         return {
             "compiled": self.compiled,
             "device": self.device.type,

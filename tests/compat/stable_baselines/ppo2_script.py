@@ -105,7 +105,7 @@ def callback(_locals, _globals):
 model.learn(total_timesteps=1024, callback=callback)
 assert model.num_timesteps == 300
 
-# Pendulum: observations and rewards normalised, statistics saved beside the model
+# Pendulum: observations and rewards normalized, statistics saved beside the model
 
 env = DummyVecEnv([lambda: gym.make("Pendulum-v1")])
 env = VecNormalize(env, norm_obs=True, norm_reward=True, clip_obs=10.0)

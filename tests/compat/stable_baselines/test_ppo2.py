@@ -145,9 +145,9 @@ def test_an_update_is_ppo2s() -> None:
     policy: Any = torch.distributions.Normal(mean, log_std.exp().expand_as(mean))
     logp, entropy = policy.log_prob(actions).sum(-1), policy.entropy().sum(-1)
     values = agent.critic(obs).squeeze(-1)
-    normalised = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+    normalized = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
     ratio = (logp - old_logp).exp()
-    policy_loss = torch.max(-normalised * ratio, -normalised * ratio.clamp(0.8, 1.2)).mean()
+    policy_loss = torch.max(-normalized * ratio, -normalized * ratio.clamp(0.8, 1.2)).mean()
     clipped = old_values + (values - old_values).clamp(-0.2, 0.2)
     value_loss = 0.5 * torch.max((values - returns) ** 2, (clipped - returns) ** 2).mean()
     loss = policy_loss - 0.01 * entropy.mean() + 0.5 * value_loss
@@ -266,7 +266,7 @@ def test_a_signal_leaves_a_model_that_can_be_saved(tmp_path: Path) -> None:
     model.learn(BATCH)
 
 
-def test_normalisation_is_the_environments() -> None:
+def test_normalization_is_the_environments() -> None:
     env = VecNormalize(make_vec_env("CartPole-v1", N_ENVS))
     model = small_model(env=env)
     model.learn(BATCH)
@@ -426,7 +426,7 @@ def test_a_file_holds_the_whole_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
     with pytest.raises(ValueError, match=r"env: there is none to learn in; .*set_env"):
         loaded.learn(BATCH)
-    # The optimiser's moments came along: both take the same next step in the same environments.
+    # The optimizer's moments came along: both take the same next step in the same environments.
     model.set_random_seed(5)
     loaded.set_random_seed(5)
     loaded.set_env(make_vec_env("CartPole-v1", N_ENVS))

@@ -1,4 +1,4 @@
-"""MPO's update written from the specification, in float64, with torch's own autograd, optimisers and distributions.
+"""MPO's update written from the specification, in float64, with torch's own autograd, optimizers and distributions.
 
 It imports nothing of Minerva. A network is the list of its tensors in the order of its layers: weight and bias of the
 first layer, scale and shift of its norm, weight and bias of each further layer, weight and bias of each head.
@@ -173,7 +173,7 @@ class Oracle:
         old_mean, old_std = self.policy("policy_target", obs)
         samples, q_values = self.sampled_values(obs, e_step_noise)  # [B, S, A], [B, S]
         eta = softplus(self.duals["temperature"])
-        weights = normalised((q_values / eta).detach())
+        weights = normalized((q_values / eta).detach())
         log_mean_exp = (torch.logsumexp(q_values / eta, dim=-1) - math.log(q_values.shape[-1])).mean()
         eta_loss = eta * (epsilon + log_mean_exp)
         all_weights = weights
@@ -182,7 +182,7 @@ class Oracle:
             inside = torch.minimum(torch.maximum(samples, self.low), self.high)
             cost = -torch.linalg.vector_norm(samples - inside, dim=-1)
             penalty_eta = softplus(self.duals["penalty_temperature"])
-            all_weights = weights + normalised((cost / penalty_eta).detach())
+            all_weights = weights + normalized((cost / penalty_eta).detach())
             log_mean_exp = (torch.logsumexp(cost / penalty_eta, dim=-1) - math.log(cost.shape[-1])).mean()
             penalty_loss = penalty_eta * (s["epsilon_penalty"] + log_mean_exp)
 
@@ -238,6 +238,6 @@ class Oracle:
         return {name: value.item() for name, value in metrics.items()}
 
 
-def normalised(logits: Tensor) -> Tensor:
+def normalized(logits: Tensor) -> Tensor:
     exponentials = (logits - logits.max(-1, keepdim=True).values).exp()
     return exponentials / exponentials.sum(-1, keepdim=True)

@@ -437,7 +437,7 @@ def test_a_batch_that_is_not_what_retrace_needs() -> None:
         make_agent().update({name: value for name, value in transitions().items() if name != "dones"})
 
 
-def test_observations_are_normalised() -> None:
+def test_observations_are_normalized() -> None:
     batch = transitions()
     agents = make_agent(), make_agent(normalize_obs=True)
     normalizer = agents[1].obs_normalizer

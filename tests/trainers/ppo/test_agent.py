@@ -23,7 +23,7 @@ def no_memory(count: int) -> tuple[torch.Tensor, torch.Tensor]:
 # The networks
 
 
-def test_initialisation() -> None:
+def test_initialization() -> None:
     torch.manual_seed(0)
     agent = Agent(17, 6, (64, 32), (48,))
     for network, sizes, gains in (
@@ -45,7 +45,7 @@ def test_initialisation() -> None:
     assert not {id(p) for p in agent.actor_mean.parameters()} & {id(p) for p in agent.critic.parameters()}
 
 
-def test_log_std_starts_where_told_and_normalising_is_optional() -> None:
+def test_log_std_starts_where_told_and_normalizing_is_optional() -> None:
     agent = Agent(3, 2, (4,), (4,), normalize_obs=False, log_std_init=-0.5)
     assert agent.actor_logstd.tolist() == [[-0.5, -0.5]]
     x = torch.randn(5, 3)
@@ -61,7 +61,7 @@ def test_an_empty_layer_list_names_the_field(name: str, empty: Any) -> None:
         Agent(3, 2, **sizes)
 
 
-def test_methods_on_raw_observations_use_the_normaliser() -> None:
+def test_methods_on_raw_observations_use_the_normalizer() -> None:
     agent = make_agent()
     assert isinstance(agent.obs_normalizer, RunningNorm)
     agent.obs_normalizer.update(torch.randn(100, OBS) * 5 + 20)

@@ -63,7 +63,7 @@ def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytes
             ratio = (agent.score(parameters, batch.actions)[0] - batch.log_probs).exp()
         (later_ratios if minibatches else first_ratios).append((ratio - 1).abs().max().item())
         minibatches += 1
-        assert torch.equal(normalizer.mean, means[-1])  # statistics stand still while a batch is optimised
+        assert torch.equal(normalizer.mean, means[-1])  # statistics stand still while a batch is optimized
         return minibatch_losses(agent, batch, config, coefficients)
 
     monkeypatch.setattr(trainer.collector, "_act", watch_act)
@@ -72,7 +72,7 @@ def test_the_first_ratio_of_every_update_is_one_in_a_real_run(monkeypatch: pytes
     trainer.train(64 * 2 * 6, tmp_path / "run")
     trainer.close()
     assert len(first_ratios) == 6 and max(first_ratios) < 1e-5
-    assert max(later_ratios) > 0.01  # the policy did move, and so did the normaliser
+    assert max(later_ratios) > 0.01  # the policy did move, and so did the normalizer
     assert (means[0] - means[-1]).abs().max() > 0.01
 
 

@@ -61,7 +61,7 @@ def recorded(
         yield seen
 
 
-# The optimiser
+# The optimizer
 
 
 def test_optimizers() -> None:
@@ -313,7 +313,7 @@ def test_what_is_logged_and_of_which_minibatch(monkeypatch: pytest.MonkeyPatch) 
     }
 
 
-def test_normaliser_stands_still_while_a_batch_is_optimised() -> None:
+def test_normalizer_stands_still_while_a_batch_is_optimized() -> None:
     agent = make_agent()
     assert isinstance(agent.obs_normalizer, RunningNorm)
     agent.obs_normalizer.update(torch.randn(10, OBS))
@@ -362,7 +362,7 @@ def test_a_loss_that_is_not_finite_touches_nothing(
     agent = make_agent()
     config = make_config(optimizer_type=optimizer_type, update_epochs=2)
     optimizer = make_optimizer(agent, config)
-    run_update(agent, make_rollout(agent), config, optimizer)  # so that the optimiser has a state to lose
+    run_update(agent, make_rollout(agent), config, optimizer)  # so that the optimizer has a state to lose
     before, state = weights_of(agent), make_snapshot(optimizer)
     rollout = make_rollout(agent, seed=1)
     if poison == "rewards":

@@ -120,7 +120,7 @@ def test_one_observation_is_acted_on_like_a_batch_of_one(ppo_like_backbone: bool
 
 
 def test_acting_and_updating_see_the_same_observations() -> None:
-    # An agent of its own has a normaliser too: both must go through it, or neither.
+    # An agent of its own has a normalizer too: both must go through it, or neither.
     agent = VMPOAgent(1, 1, -1.0, 1.0, policy_layer_sizes=(4,), value_layer_sizes=(4,))
     seen: list[torch.Tensor] = []
     agent.policy.value_encoder.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].reshape(-1)[0]))

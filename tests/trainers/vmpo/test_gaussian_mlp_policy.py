@@ -33,7 +33,7 @@ def parameters_of(policy: nn.Module) -> oracle.Parameters:
 # Networks
 
 
-def test_initialisation() -> None:
+def test_initialization() -> None:
     torch.manual_seed(0)
     policy = SquashedGaussianPolicy(17, 6)
     for encoder in (policy.policy_encoder, policy.value_encoder):
@@ -55,7 +55,7 @@ def test_initialisation() -> None:
     assert policy.action_low.tolist() == [-1.0] * 6 and policy.action_high.tolist() == [1.0] * 6
 
 
-def test_initialisation_like_ppo() -> None:
+def test_initialization_like_ppo() -> None:
     torch.manual_seed(0)
     policy = SquashedGaussianPolicy(17, 6, (64, 32), (48,), ppo_like_backbone=True)
     for encoder, sizes in ((policy.policy_encoder, [64, 32]), (policy.value_encoder, [48])):
@@ -224,7 +224,7 @@ def test_unsquashing_undoes_squashing() -> None:
 )
 def test_raw_actions_by_hand_and_at_the_bounds() -> None:
     policy = SquashedGaussianPolicy(3, 1, (4,), (4,), -1.0, 3.0).double()
-    # Centre 1, half width 2: 2 is half way up, and artanh(1/2) is log(3) / 2.
+    # Center 1, half width 2: 2 is half way up, and artanh(1/2) is log(3) / 2.
     assert policy.unsquash(torch.tensor([2.0]).double()).item() == pytest.approx(math.log(3) / 2, rel=1e-12)
     # At a bound and beyond it, what lies a millionth inside.
     edge = 0.5 * math.log((2 - 1e-6) / 1e-6)

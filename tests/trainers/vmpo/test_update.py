@@ -355,7 +355,7 @@ def test_batches_of_the_wrong_shape_are_errors() -> None:
         agent.update({**batch, "advantages": batch["advantages"][:5]})
 
 
-# Optimiser state
+# Optimizer state
 
 
 def test_optimizer_state_is_taken_back() -> None:

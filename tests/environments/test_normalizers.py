@@ -7,10 +7,10 @@ import torch
 from minerva.environments import RewardNormalizer
 
 
-def normalise(
+def normalize(
     normalizer: RewardNormalizer, rewards: list[float], ended: list[bool], restarting: list[bool]
 ) -> list[float]:
-    values: list[float] = normalizer.normalise(np.array(rewards), np.array(ended), np.array(restarting)).tolist()
+    values: list[float] = normalizer.normalize(np.array(rewards), np.array(ended), np.array(restarting)).tolist()
     return values
 
 
@@ -22,22 +22,22 @@ def by_hand(returns: list[float]) -> float:
 
 
 @pytest.mark.formula(
-    "minerva.environments.normalisers",
+    "minerva.environments.normalizers",
     r"G_t = r_t + \gamma (1 - e_{t-1}) G_{t-1}",
     r"\sigma_G = \sqrt{\mathrm{Var}[G] + \epsilon}",
     r"\hat{r}_t = \mathrm{clip}\left( \frac{r_t}{\sigma_G},\; -c,\; c \right)",
 )
 def test_by_hand() -> None:
     normalizer = RewardNormalizer(2, gamma=0.5)
-    first = normalise(normalizer, [1.0, -2.0], [False, True], [False, False])
+    first = normalize(normalizer, [1.0, -2.0], [False, True], [False, False])
     assert first == pytest.approx([1 / by_hand([1, -2]), -2 / by_hand([1, -2])], rel=1e-12)
     # Environment 1 restarts: its zero is no reward. Environment 0 goes on: 4 + 0.5 · 1.
-    second = normalise(normalizer, [4.0, 0.0], [True, False], [False, True])
+    second = normalize(normalizer, [4.0, 0.0], [True, False], [False, True])
     assert second == pytest.approx([4 / by_hand([1, -2, 4.5]), 0.0], rel=1e-12)
     # The other way round; the return of environment 1 has started from zero again.
-    third = normalise(normalizer, [0.0, 3.0], [False, False], [True, False])
+    third = normalize(normalizer, [0.0, 3.0], [False, False], [True, False])
     assert third == pytest.approx([0.0, 3 / by_hand([1, -2, 4.5, 3])], rel=1e-12)
-    fourth = normalise(normalizer, [1.0, 1.0], [False, False], [False, False])
+    fourth = normalize(normalizer, [1.0, 1.0], [False, False], [False, False])
     assert fourth == pytest.approx([1 / by_hand([1, -2, 4.5, 3, 1, 2.5])] * 2, rel=1e-12)
 
 
@@ -48,9 +48,9 @@ def test_steps_one_by_one_and_all_at_once_are_the_same() -> None:
     restarting[7] = True
     rewards[restarting] = 0
     one, other = RewardNormalizer(3, gamma=0.9), RewardNormalizer(3, gamma=0.9)
-    single = np.stack([one.normalise(*step) for step in zip(rewards, ended, restarting, strict=True)])
-    first = other.normalise_all(rewards[:25], ended[:25], restarting[:25])
-    second = other.normalise_all(rewards[25:], ended[25:], restarting[25:])
+    single = np.stack([one.normalize(*step) for step in zip(rewards, ended, restarting, strict=True)])
+    first = other.normalize_all(rewards[:25], ended[:25], restarting[:25])
+    second = other.normalize_all(rewards[25:], ended[25:], restarting[25:])
     np.testing.assert_allclose(np.concatenate([first, second]), single, rtol=1e-12)
     for name, value in one.state_dict().items():
         torch.testing.assert_close(other.state_dict()[name], value, rtol=1e-12, atol=0)
@@ -58,36 +58,36 @@ def test_steps_one_by_one_and_all_at_once_are_the_same() -> None:
 
 def test_all_restarting_changes_nothing() -> None:
     normalizer = RewardNormalizer(2, gamma=0.9)
-    normalise(normalizer, [1.0, 2.0], [True, True], [False, False])
+    normalize(normalizer, [1.0, 2.0], [True, True], [False, False])
     before = {name: value.clone() for name, value in normalizer.state_dict().items()}
-    assert normalise(normalizer, [0.0, 0.0], [False, False], [True, True]) == [0.0, 0.0]
+    assert normalize(normalizer, [0.0, 0.0], [False, False], [True, True]) == [0.0, 0.0]
     assert all(torch.equal(before[name], value) for name, value in normalizer.state_dict().items())
 
 
 @pytest.mark.formula(
-    "minerva.environments.normalisers",
+    "minerva.environments.normalizers",
     r"\hat{r}_t = \mathrm{clip}\left( \frac{r_t}{\sigma_G},\; -c,\; c \right)",
 )
 def test_large_rewards_are_clipped_on_both_sides() -> None:
     normalizer = RewardNormalizer(1, gamma=0.0)
     rng = np.random.default_rng(0)
     for reward in rng.normal(size=200):
-        normalise(normalizer, [reward], [False], [False])
-    assert normalise(normalizer, [1e4], [False], [False]) == [10.0]
-    assert RewardNormalizer(1, gamma=0.0).normalise(np.array([-1.0]), np.array([False]), np.array([False])) == [-10.0]
+        normalize(normalizer, [reward], [False], [False])
+    assert normalize(normalizer, [1e4], [False], [False]) == [10.0]
+    assert RewardNormalizer(1, gamma=0.0).normalize(np.array([-1.0]), np.array([False]), np.array([False])) == [-10.0]
 
 
 def test_rewards_are_not_centred() -> None:
     normalizer = RewardNormalizer(1, gamma=0.0)
-    values = [normalise(normalizer, [5.0 + (-1) ** n], [False], [False])[0] for n in range(500)]
+    values = [normalize(normalizer, [5.0 + (-1) ** n], [False], [False])[0] for n in range(500)]
     # Rewards 6 and 4 in turn: deviation 1, mean 5.
     assert values[-2:] == pytest.approx([6.0, 4.0], rel=1e-3)
 
 
 def test_the_state_goes_on_exactly() -> None:
     one, other = RewardNormalizer(2, gamma=0.9), RewardNormalizer(2, gamma=0.9)
-    normalise(one, [1.0, 2.0], [False, True], [False, False])
+    normalize(one, [1.0, 2.0], [False, True], [False, False])
     other.load_state_dict(one.state_dict())
     neither = [False, False]
-    assert normalise(one, [3.0, 0.0], neither, [False, True]) == normalise(other, [3.0, 0.0], neither, [False, True])
+    assert normalize(one, [3.0, 0.0], neither, [False, True]) == normalize(other, [3.0, 0.0], neither, [False, True])
     assert all(torch.equal(x, y) for x, y in zip(one.state_dict().values(), other.state_dict().values(), strict=True))

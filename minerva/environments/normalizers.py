@@ -1,4 +1,4 @@
-"""The reward normaliser (the observation normaliser is `minerva.utils.running_norm.RunningNorm`)."""
+"""The reward normalizer (the observation normalizer is `minerva.utils.running_norm.RunningNorm`)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from minerva.utils.running_norm import RunningNorm, merged
 
 
 class RewardNormalizer(nn.Module):
-    """Divides rewards by the running standard deviation of the discounted return; they are not centred.
+    """Divides rewards by the running standard deviation of the discounted return; they are not centered.
 
     Shared over the batch. A restarting step has no reward: it neither counts nor changes anything.
 
     Args:
         num_envs: N.
         gamma: Discount of the return whose deviation is measured.
-        clip: Normalised rewards are clipped to ``[-clip, clip]``.
+        clip: Normalized rewards are clipped to ``[-clip, clip]``.
         eps: Added to the variance before the root.
     """
 
@@ -33,17 +33,17 @@ class RewardNormalizer(nn.Module):
         self.statistics = RunningNorm(1)
         self.register_buffer("discounted_return", torch.zeros(num_envs, dtype=torch.float64))
 
-    def normalise(
+    def normalize(
         self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], restarting: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Take in one step's raw rewards, ``[N]``, and return them normalised."""
-        result: NDArray[np.float64] = self.normalise_all(rewards[None], ended[None], restarting[None])[0]
+        """Take in one step's raw rewards, ``[N]``, and return them normalized."""
+        result: NDArray[np.float64] = self.normalize_all(rewards[None], ended[None], restarting[None])[0]
         return result
 
-    def normalise_all(
+    def normalize_all(
         self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], restarting: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Take in the raw rewards of steps one after the other, ``[T, N]``, and return them normalised.
+        """Take in the raw rewards of steps one after the other, ``[T, N]``, and return them normalized.
 
         Each step's statistics are updated before they divide; a return starts from zero again after an episode has
         terminated or truncated.
@@ -58,8 +58,8 @@ class RewardNormalizer(nn.Module):
         carried[:] = np.where(ended[-1], 0.0, returns[-1])
         deviations = self._deviations(returns, ~restarting)  # [T]
         # LaTeX[Huang2022]: \hat{r}_t = \mathrm{clip}\left( \frac{r_t}{\sigma_G},\; -c,\; c \right)
-        normalised: NDArray[np.float64] = (rewards / deviations[:, None]).clip(-self.clip, self.clip)
-        return normalised
+        normalized: NDArray[np.float64] = (rewards / deviations[:, None]).clip(-self.clip, self.clip)
+        return normalized
 
     def _deviations(self, returns: NDArray[np.float64], real: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Take in returns ``[T, N]``, those that are real; gives the deviation after each step, ``[T]``."""
