@@ -33,7 +33,7 @@ import numpy as np
 import torch
 
 from minerva import api, checkpointing
-from minerva.storage.replay import Replay
+from minerva.storage.replay import ReplayBuffer
 from minerva.trainers.trainer import Trainer, memory_folder
 
 ENVIRONMENTS = ("HalfCheetah-v5", "Ant-v5", "dm_control/cheetah/run")
@@ -250,7 +250,7 @@ def replay_of(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """Read the replay that a checkpoint remembers."""
     index = checkpoint["memory"]
     shape = (index[name] for name in ("capacity", "num_envs", "obs_dim", "action_dim", "log_probs"))
-    replay = Replay(*shape)
+    replay = ReplayBuffer(*shape)
     replay.load(memory_folder(path), index)
     names = ("obs", "actions", "rewards", "flags", *["log_probs"] * index["log_probs"])
     return {name: torch.from_numpy(getattr(replay, name)) for name in names}

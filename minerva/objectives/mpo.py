@@ -1,8 +1,8 @@
 """MPO's E-step and M-step (Abdolmaleki et al. 2018a, 2018b), in the decoupled, per-dimension form.
 
 Symbols: Q' values of the target critic, a_i the S actions sampled in a state, η temperature, q weights, ε bound on
-the E-step's KL, α Lagrange multipliers, D KL divergences, ε_KL their bound. One value a state or a dimension; whoever
-calls them takes the means.
+the E-step's KL. One value per state or dimension; the caller takes the means. The M-step's trust region
+is in `minerva.objectives.lagrange`.
 """
 
 from __future__ import annotations
@@ -87,35 +87,6 @@ def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
     return -(weights * log_probs).sum(-1)
 
 
-def kl_penalty(alpha: Tensor, divergence: Tensor) -> Tensor:
-    """What the policy pays for moving; the multiplier is fixed.
-
-    Args:
-        alpha: α, ``[A]`` or a scalar.
-        divergence: D, the same shape.
-
-    Returns:
-        The same shape; the loss takes the sum.
-    """
-    # LaTeX[Song2020, eq. 5]: \mathrm{sg}[\alpha_j]\, D_j
-    return alpha.detach() * divergence
-
-
-def alpha_loss(alpha: Tensor, divergence: Tensor, epsilon: float) -> Tensor:
-    """The dual of the M-step's KL bound: the multiplier grows where the bound is broken. D is fixed.
-
-    Args:
-        alpha: α, ``[A]`` or a scalar.
-        divergence: D, the same shape.
-        epsilon: ε_KL.
-
-    Returns:
-        The same shape; the loss takes the sum.
-    """
-    # LaTeX[Song2020, eq. 5]: \alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)
-    return alpha * (epsilon - divergence.detach())
-
-
 def kl_to_uniform(weights: Tensor) -> Tensor:
     """KL divergence of the weights from equal ones: how much of the E-step's bound is used.
 
@@ -141,16 +112,3 @@ def entropy(weights: Tensor) -> Tensor:
     """
     # LaTeX: H(q) = -\sum_i q_i \log q_i
     return -torch.xlogy(weights, weights).sum(-1)
-
-
-def effective_sample_size(weights: Tensor) -> Tensor:
-    """How many actions share the weight: S where all are equal, 1 where one has everything.
-
-    Args:
-        weights: q, ``[..., S]``, summing to 1.
-
-    Returns:
-        ``[...]``.
-    """
-    # LaTeX: \mathrm{ESS} = \frac{1}{\sum_i q_i^2}
-    return weights.square().sum(-1).reciprocal()

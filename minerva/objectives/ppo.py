@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minerva.objectives.returns import value_loss
 from minerva.objectives.weighted import weighted_mean
 
 
@@ -47,20 +48,6 @@ def clipped_policy_loss(log_ratio: Tensor, advantages: Tensor, clip_ratio: Tenso
     ratio = log_ratio.exp()
     # LaTeX[Schulman2017, eq. 7]: \ell_{\mathrm{pg}} = \max\left(-\hat{A} \rho,\; -\hat{A}\, \mathrm{clip}(\rho, 1 - \epsilon, 1 + \epsilon)\right)
     return torch.max(-advantages * ratio, -advantages * _clip(ratio, 1 - clip_ratio, 1 + clip_ratio))
-
-
-def value_loss(values: Tensor, returns: Tensor) -> Tensor:
-    """Half the squared error of the critic.
-
-    Args:
-        values: V, ``[B]``.
-        returns: R, ``[B]``.
-
-    Returns:
-        ``[B]``.
-    """
-    # LaTeX[Schulman2017, sec. 5]: \ell_V = \tfrac12 (V - R)^2
-    return 0.5 * (values - returns) ** 2
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_ratio: Tensor | float) -> Tensor:

@@ -128,3 +128,17 @@ def explained_variance(returns: Tensor, values: Tensor, weights: Tensor) -> Tens
     # LaTeX: \mathrm{EV} = 1 - \frac{\mathrm{Var}[R - V]}{\mathrm{Var}[R]}
     explained = 1 - weighted_variance(returns - values, weights) / variance
     return torch.where(variance == 0, torch.full_like(variance, torch.nan), explained)
+
+
+def value_loss(values: Tensor, returns: Tensor) -> Tensor:
+    """Half the squared error of the critic.
+
+    Args:
+        values: V, ``[B]``.
+        returns: R, ``[B]``.
+
+    Returns:
+        ``[B]``.
+    """
+    # LaTeX[Schulman2017, sec. 5]: \ell_V = \tfrac12 (V - R)^2
+    return 0.5 * (values - returns) ** 2

@@ -35,3 +35,16 @@ def weighted_variance(x: Tensor, weights: Tensor) -> Tensor:
     """
     # LaTeX: \mathrm{Var}[x] = \mathbb{E}\left[(x - \mathbb{E}[x])^2\right]
     return weighted_mean((x - weighted_mean(x, weights)) ** 2, weights)
+
+
+def effective_sample_size(weights: Tensor) -> Tensor:
+    """How many actions share the weight: S where all are equal, 1 where one has everything.
+
+    Args:
+        weights: q, ``[..., S]``, summing to 1.
+
+    Returns:
+        ``[...]``.
+    """
+    # LaTeX: \mathrm{ESS} = \frac{1}{\sum_i q_i^2}
+    return weights.square().sum(-1).reciprocal()

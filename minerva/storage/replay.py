@@ -39,7 +39,7 @@ class Windows(NamedTuple):
     next_obs: NDArray[np.float32]  # [B, T, O]
 
 
-class Replay:
+class ReplayBuffer:
     """The newest transitions of N environments, of which any is drawn with equal chance.
 
     Observations are stored once: slot t of an environment holds ``obs[t]`` and what was done there, and its successor

@@ -13,7 +13,7 @@ Values = NDArray[Any] | Tensor
 """An array, or a tensor that is where it is stored."""
 
 
-class Rollout:
+class RolloutBuffer:
     """A rollout being filled, step by step.
 
     Observations are stored as the policy saw them, and there is one more of them than there are steps: ``obs[t + 1]``
@@ -133,7 +133,7 @@ class Rollout:
             self._state = state
         self.position = t + 1
 
-    def on(self, device: torch.device) -> Rollout:
+    def on(self, device: torch.device) -> RolloutBuffer:
         """Give the rollout on a device: itself where it is there already, else a copy to learn from."""
         if self.obs.device == device and self.rewards.device == device:
             return self

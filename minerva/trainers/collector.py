@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from minerva.environments import BatchedEnvironment, RewardNormalizer, Step
-from minerva.storage.replay import Replay
-from minerva.storage.rollout import Rollout
+from minerva.storage.replay import ReplayBuffer
+from minerva.storage.rollout import RolloutBuffer
 from minerva.utils.running_norm import RunningNorm
 
 Act = Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -46,7 +46,7 @@ class Collector:
     def __init__(
         self,
         env: BatchedEnvironment,
-        rollout: Rollout,
+        rollout: RolloutBuffer,
         act: Act,
         obs_normalizer: RunningNorm | None,
         reward_normalizer: RewardNormalizer | None,
@@ -143,7 +143,7 @@ class ReplayCollector:
     def __init__(
         self,
         env: BatchedEnvironment,
-        replay: Replay,
+        replay: ReplayBuffer,
         act: Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]],
         obs_normalizer: RunningNorm | None,
     ) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from minerva.environments import BatchedEnvironment, RewardNormalizer
-from minerva.storage.rollout import Rollout
+from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.collector import Act, Collector
 from minerva.trainers.run import Run
@@ -42,7 +42,7 @@ def make_collector(
     """
     return Collector(
         env,
-        Rollout(steps, env.num_envs, env.observation_dim, action_dim, device, state_dim, obs_dtype),
+        RolloutBuffer(steps, env.num_envs, env.observation_dim, action_dim, device, state_dim, obs_dtype),
         act,
         obs_normalizer if isinstance(obs_normalizer, RunningNorm) else None,
         None if reward_discount is None else RewardNormalizer(env.num_envs, reward_discount),

@@ -23,7 +23,7 @@ from minerva.checkpointing import CheckpointError
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import space_to_plain
 from minerva.evaluation import Evaluation, Evaluator
-from minerva.storage.replay import Replay
+from minerva.storage.replay import ReplayBuffer
 from minerva.storage.segments import DamagedReplayError
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.run import Run, TrainingResult
@@ -57,7 +57,7 @@ class Trainer(ABC):
     agent: nn.Module
     log: Callable[[str, float | Tensor], None]
     """Log a number of a callback's own at the current step; there while a run is open."""
-    memory: Replay | None = None
+    memory: ReplayBuffer | None = None
     """What is too large to be written whole into each checkpoint; it is saved beside it."""
 
     def __init__(self, env_id: str | EnvFactory, seed: int, device: str, config: RunConfig) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from minerva.environments import Episode, RewardNormalizer, Step
 from minerva.objectives.returns import Advantages, bootstrapped_returns, generalized_advantage_estimation
-from minerva.storage.rollout import Rollout
+from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.collector import Collector
 from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.ppo.config import PPOConfig
@@ -131,7 +131,7 @@ class Transcript(NamedTuple):
     """What a real collector brought home from a backend."""
 
     steps: list[Step]
-    rollouts: list[Rollout]
+    rollouts: list[RolloutBuffer]
     obs_normalizer: RunningNorm | None
     reward_normalizer: RewardNormalizer | None
 
@@ -150,16 +150,16 @@ def transcript(backend: str, kind: str, num_envs: int, normalize: bool = False) 
 
     obs_normalizer = RunningNorm(4) if normalize else None
     reward_normalizer = RewardNormalizer(num_envs, GAMMA) if normalize else None
-    rollout = Rollout(STEPS, num_envs, env.observation_dim, 1, torch.device("cpu"))
+    rollout = RolloutBuffer(STEPS, num_envs, env.observation_dim, 1, torch.device("cpu"))
     collector = Collector(env, rollout, act, obs_normalizer, reward_normalizer)
     steps: list[Step] = []
-    rollouts: list[Rollout] = []
+    rollouts: list[RolloutBuffer] = []
     try:
         collector.begin()
         for _ in range(ROLLOUTS):
             while not rollout.full:
                 steps.append(collector.step())
-            kept = Rollout(STEPS, num_envs, env.observation_dim, 1, torch.device("cpu"))
+            kept = RolloutBuffer(STEPS, num_envs, env.observation_dim, 1, torch.device("cpu"))
             kept.load_state_dict(rollout.state_dict())
             rollouts.append(kept)
             rollout.carry_over()

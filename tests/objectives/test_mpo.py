@@ -9,8 +9,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from minerva.objectives import kl, mpo
+from minerva.objectives import kl, lagrange, mpo
 from minerva.objectives.gaussian import gaussian_log_prob
+from minerva.objectives.weighted import effective_sample_size
 from tests.objectives import oracle_mpo as oracle
 
 with warnings.catch_warnings():
@@ -70,9 +71,10 @@ def minerva_losses(x: dict[str, torch.Tensor], penalize: bool) -> dict[str, torc
     policy = sum((mpo.weighted_nll(p, weights).mean() for p in log_probs), torch.zeros(()))
     kl_mean = kl.kl_of_means(x["mean"], x["old_mean"], x["old_log_std"]).mean(0)
     kl_std = kl.kl_of_stds(x["log_std"], x["old_log_std"]).mean(0)
-    penalty = mpo.kl_penalty(x["alpha_mean"], kl_mean).sum() + mpo.kl_penalty(x["alpha_std"], kl_std).sum()
+    penalty = lagrange.kl_penalty(x["alpha_mean"], kl_mean).sum() + lagrange.kl_penalty(x["alpha_std"], kl_std).sum()
     alpha = (
-        mpo.alpha_loss(x["alpha_mean"], kl_mean, KL_EPS).sum() + mpo.alpha_loss(x["alpha_std"], kl_std, KL_EPS).sum()
+        lagrange.alpha_loss(x["alpha_mean"], kl_mean, KL_EPS).sum()
+        + lagrange.alpha_loss(x["alpha_std"], kl_std, KL_EPS).sum()
     )
     return {"policy": policy, "temperature": temperature, "penalty": penalty, "alpha": alpha}
 
@@ -118,6 +120,9 @@ def rlax_losses(x: dict[str, Any], penalize: bool) -> dict[str, Any]:
     r"L_{\eta,b} = \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)",
     r"c = -\lVert a - \mathrm{clip}(a, a_{\min}, a_{\max}) \rVert_2",
     r"L_{\pi,b} = -\sum_i q_{b,i} \log \pi(a_i | s_b)",
+)
+@pytest.mark.formula(
+    "minerva.objectives.lagrange",
     r"\mathrm{sg}[\alpha_j]\, D_j",
     r"\alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)",
 )
@@ -158,6 +163,9 @@ def test_losses_and_gradients_against_rlax(penalize: bool) -> None:
     r"L_{\eta,b} = \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)",
     r"c = -\lVert a - \mathrm{clip}(a, a_{\min}, a_{\max}) \rVert_2",
     r"L_{\pi,b} = -\sum_i q_{b,i} \log \pi(a_i | s_b)",
+)
+@pytest.mark.formula(
+    "minerva.objectives.lagrange",
     r"\mathrm{sg}[\alpha_j]\, D_j",
     r"\alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)",
 )
@@ -341,17 +349,17 @@ def test_the_weighted_nll_is_least_at_the_weighted_mean() -> None:
 
 
 @pytest.mark.formula(
-    "minerva.objectives.mpo",
+    "minerva.objectives.lagrange",
     r"\mathrm{sg}[\alpha_j]\, D_j",
     r"\alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)",
 )
 def test_penalty_and_dual_by_hand() -> None:
     alpha, divergence = t64(2, 3).requires_grad_(), t64(0.5, 0.01).requires_grad_()
-    penalty = mpo.kl_penalty(alpha, divergence)
+    penalty = lagrange.kl_penalty(alpha, divergence)
     assert penalty.tolist() == pytest.approx([1.0, 0.03])
     # The penalty moves the policy and not its multiplier.
     assert gradients(penalty.sum(), alpha, divergence) == [None, [2, 3]]
-    dual = mpo.alpha_loss(alpha, divergence, 0.1)
+    dual = lagrange.alpha_loss(alpha, divergence, 0.1)
     assert dual.tolist() == pytest.approx([-0.8, 0.27])
     # The dual moves the multiplier and not the policy: down the slope it grows where the bound is broken.
     of_alpha, of_divergence = gradients(dual.sum(), alpha, divergence)
@@ -374,7 +382,7 @@ def test_entropy_and_kl_to_uniform() -> None:
     assert mpo.kl_to_uniform(torch.tensor(random)).mean().item() == pytest.approx(oracle.kl_to_uniform(random))
 
 
-@pytest.mark.formula("minerva.objectives.mpo", r"\mathrm{ESS} = \frac{1}{\sum_i q_i^2}")
+@pytest.mark.formula("minerva.objectives.weighted", r"\mathrm{ESS} = \frac{1}{\sum_i q_i^2}")
 def test_effective_sample_size() -> None:
     weights = t64([0.25, 0.25, 0.25, 0.25], [1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.7, 0.1, 0.1, 0.1])
-    assert mpo.effective_sample_size(weights).tolist() == pytest.approx([4.0, 1.0, 2.0, 1 / 0.52])
+    assert effective_sample_size(weights).tolist() == pytest.approx([4.0, 1.0, 2.0, 1 / 0.52])

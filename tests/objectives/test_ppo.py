@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from minerva.objectives import ppo
+from minerva.objectives.returns import value_loss
 from minerva.objectives.weighted import weighted_mean
 from tests.objectives import oracle_ppo as oracle
 
@@ -94,10 +95,10 @@ def test_policy_gradient_at_ratio_one_is_the_plain_one() -> None:
         assert gradient(ppo.clipped_policy_loss(log_ratio, advantages, eps), log_ratio) == [(-advantages).tolist()]
 
 
-@pytest.mark.formula("minerva.objectives.ppo", r"\ell_V = \tfrac12 (V - R)^2")
+@pytest.mark.formula("minerva.objectives.returns", r"\ell_V = \tfrac12 (V - R)^2")
 def test_value_loss_by_hand() -> None:
     values = t64(3.0, -1.0).requires_grad_()
-    found = ppo.value_loss(values, t64(1.0, 1.0))
+    found = value_loss(values, t64(1.0, 1.0))
     assert found.tolist() == [2.0, 2.0]
     assert gradient(found, values) == [[2.0, -2.0]]
 
@@ -163,7 +164,6 @@ def test_is_clipped_by_hand() -> None:
         r"\ell_{\mathrm{pg}} = \max\left(-\hat{A} \rho,\; -\hat{A}\, \mathrm{clip}(\rho, 1 - \epsilon, 1 + "
         r"\epsilon)\right)"
     ),
-    r"\ell_V = \tfrac12 (V - R)^2",
     r"V_{\mathrm{clip}} = V_{\mathrm{old}} + \mathrm{clip}(V - V_{\mathrm{old}}, -\epsilon, \epsilon)",
     r"\ell_V = \tfrac12 \max\left((V - R)^2,\; (V_{\mathrm{clip}} - R)^2\right)",
     r"k_3 = \rho - 1 - \log \rho",
@@ -189,7 +189,7 @@ def test_all_of_it_against_the_oracle(seed: int, clip_vloss: bool, norm_adv: boo
     )
     if norm_adv:
         a = ppo.normalize_advantages(a, w)
-    value_losses = ppo.clipped_value_loss(v, v_old, r, EPS) if clip_vloss else ppo.value_loss(v, r)
+    value_losses = ppo.clipped_value_loss(v, v_old, r, EPS) if clip_vloss else value_loss(v, r)
 
     def near(x: float) -> object:
         return pytest.approx(x, rel=1e-12, abs=1e-14)
@@ -207,7 +207,7 @@ def test_gradients_against_finite_differences(name: str) -> None:
     weights = torch.tensor((rng.random(20) < 0.7).astype(np.float64))
     functions = {
         "policy": lambda x: ppo.clipped_policy_loss(x, a, EPS),
-        "value": lambda x: ppo.value_loss(x, a),
+        "value": lambda x: value_loss(x, a),
         "clipped value": lambda x: ppo.clipped_value_loss(x, b, a, EPS),
         "kl": ppo.kl_estimate,
         "normalize": lambda x: ppo.normalize_advantages(x, weights),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva.objectives import mpo, vmpo
+from minerva.objectives import lagrange, vmpo
 from minerva.objectives.gaussian import gaussian_cross_entropy, gaussian_log_prob
 from minerva.objectives.kl import kl_of_means, kl_of_stds
 from minerva.objectives.weighted import weighted_mean
@@ -118,8 +118,8 @@ def test_all_parts_of_the_loss_equal_rlax(seed: int) -> None:
     d_mu = weighted_mean(kl_of_means(mean, old_mean, old_log_std).sum(-1), selected.weights)
     d_sigma = weighted_mean(kl_of_stds(log_std, old_log_std).sum(-1), selected.weights)
     nll = vmpo.weighted_nll(log_probs, found.weights)
-    penalty = mpo.kl_penalty(alphas[0], d_mu) + mpo.kl_penalty(alphas[1], d_sigma)
-    alpha_loss = mpo.alpha_loss(alphas[0], d_mu, 0.01) + mpo.alpha_loss(alphas[1], d_sigma, 0.02)
+    penalty = lagrange.kl_penalty(alphas[0], d_mu) + lagrange.kl_penalty(alphas[1], d_sigma)
+    alpha_loss = lagrange.alpha_loss(alphas[0], d_mu, 0.01) + lagrange.alpha_loss(alphas[1], d_sigma, 0.02)
     gradients = torch.autograd.grad(nll + penalty + alpha_loss, [*inputs, alphas])
 
     arrays = [jnp.asarray(x.detach().numpy()) for x in (mean, log_std, log_probs, alphas)]

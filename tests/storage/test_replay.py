@@ -7,16 +7,16 @@ import pytest
 from scipy import stats
 
 from minerva import environments
-from minerva.storage.replay import Replay, Transitions, Windows
+from minerva.storage.replay import ReplayBuffer, Transitions, Windows
 from tests.storage.oracle_replay import Given, Oracle, Stream
 
 OBS, A = 3, 2
 GAMMA = 0.9
 
 
-def begun(stream: Stream, capacity: int) -> tuple[Replay, Oracle]:
+def begun(stream: Stream, capacity: int) -> tuple[ReplayBuffer, Oracle]:
     num_envs, obs_dim, action_dim = stream.shape
-    replay = Replay(capacity, num_envs, obs_dim, action_dim, log_probs=True)
+    replay = ReplayBuffer(capacity, num_envs, obs_dim, action_dim, log_probs=True)
     first = stream.observations()
     replay.begin(first)
     return replay, Oracle(capacity // num_envs, first)
@@ -114,9 +114,9 @@ def test_the_same_generator_draws_the_same() -> None:
 # By hand
 
 
-def filled(capacity: int, ends: str, rewards: list[float] | None = None) -> Replay:
+def filled(capacity: int, ends: str, rewards: list[float] | None = None) -> ReplayBuffer:
     """One environment; obs and action t are t, the reward too. "t" terminated, "u" truncated, "r" restarting, "-"."""
-    replay = Replay(capacity, 1, 1, 1, log_probs=True)
+    replay = ReplayBuffer(capacity, 1, 1, 1, log_probs=True)
     replay.begin([[0.0]])
     for t, end in enumerate(ends):
         reward = t if rewards is None else rewards[t]
@@ -125,7 +125,7 @@ def filled(capacity: int, ends: str, rewards: list[float] | None = None) -> Repl
     return replay
 
 
-def by_start(replay: Replay, n_step: int) -> dict[float, tuple[float, float, float]]:
+def by_start(replay: ReplayBuffer, n_step: int) -> dict[float, tuple[float, float, float]]:
     batch = replay.sample(300, np.random.default_rng(0), n_step, 0.5)
     ends = zip(batch.rewards.tolist(), batch.discounts.tolist(), batch.next_obs[:, 0].tolist(), strict=True)
     return dict(zip(batch.obs[:, 0].tolist(), ends, strict=True))
@@ -199,7 +199,7 @@ def test_episodes_that_start_anew_are_cut_off_from_what_was_held() -> None:
 
 def test_what_float32_cannot_hold_is_dropped() -> None:
     no = np.zeros(4, np.bool_)
-    replay = Replay(100, 4, 1, 1)
+    replay = ReplayBuffer(100, 4, 1, 1)
     replay.begin(np.zeros((4, 1)))
     actions, next_obs, rewards = np.zeros((4, 1)), np.zeros((4, 1)), np.zeros(4)
     actions[0], next_obs[1], rewards[2] = 1e200, -1e200, 1e200
@@ -221,7 +221,7 @@ def test_short_episodes_of_a_real_environment() -> None:
     env = environments.make("InvertedPendulum-v5", 2, 0, "sync", None, {})
     try:
         first = env.reset()
-        replay, oracle = Replay(150, 2, env.observation_dim, 1, log_probs=True), Oracle(75, first)
+        replay, oracle = ReplayBuffer(150, 2, env.observation_dim, 1, log_probs=True), Oracle(75, first)
         replay.begin(first)
         random = np.random.default_rng(0)
         for _ in range(200):
@@ -240,7 +240,7 @@ def test_short_episodes_of_a_real_environment() -> None:
 
 
 def test_a_million_transitions_of_cheetah_run_take_under_250_mb() -> None:
-    replay = Replay(1_000_000, 1, obs_dim=17, action_dim=6, log_probs=True)
+    replay = ReplayBuffer(1_000_000, 1, obs_dim=17, action_dim=6, log_probs=True)
     assert replay.capacity == 1_000_000
     arrays = [array for array in vars(replay).values() if isinstance(array, np.ndarray)]
     assert replay.obs.nbytes < replay.nbytes < 250e6
@@ -248,7 +248,7 @@ def test_a_million_transitions_of_cheetah_run_take_under_250_mb() -> None:
 
 
 def test_log_probabilities_take_a_place_only_where_they_are_wanted() -> None:
-    plain, wide = (Replay(100, 1, 2, 1, log_probs) for log_probs in (False, True))
+    plain, wide = (ReplayBuffer(100, 1, 2, 1, log_probs) for log_probs in (False, True))
     assert wide.nbytes - plain.nbytes == 4 * 101
 
 
@@ -269,16 +269,16 @@ def test_it_holds_no_more_than_its_capacity(capacity: int, num_envs: int, holds:
 @pytest.mark.parametrize(("capacity", "num_envs"), [(0, 1), (-5, 1), (3, 4)])
 def test_a_replay_too_small_for_its_environments(capacity: int, num_envs: int) -> None:
     with pytest.raises(ValueError, match=rf"capacity: .*\({num_envs}\), got {capacity}; make it larger"):
-        Replay(capacity, num_envs, OBS, A)
+        ReplayBuffer(capacity, num_envs, OBS, A)
 
 
 def test_a_replay_too_large_for_the_machine() -> None:
     with pytest.raises(MemoryError):
-        Replay(10**15, 1, 17, 6)
+        ReplayBuffer(10**15, 1, 17, 6)
 
 
 def test_sampling_from_nothing() -> None:
-    replay = Replay(10, 1, 1, 1, log_probs=True)
+    replay = ReplayBuffer(10, 1, 1, 1, log_probs=True)
     replay.begin([[0.0]])
     random = np.random.default_rng(0)
     with pytest.raises(ValueError, match=r"must hold a transition to be sampled from, got 0 .* add some first"):
@@ -299,7 +299,7 @@ def test_a_window_of_no_steps(steps: int) -> None:
 def test_log_probabilities_that_are_missing_or_have_no_place() -> None:
     no = np.array([False])
     for wanted in (True, False):
-        replay = Replay(10, 1, 1, 1, log_probs=wanted)
+        replay = ReplayBuffer(10, 1, 1, 1, log_probs=wanted)
         replay.begin([[0.0]])
         with pytest.raises(ValueError, match="log_probs: must be given"):
             replay.add([[0]], [[1]], [0], no, no, no, None if wanted else [0.0])

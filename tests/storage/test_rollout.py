@@ -4,21 +4,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minerva.storage.rollout import Rollout
+from minerva.storage.rollout import RolloutBuffer
 
 T, N, OBS, A = 3, 2, 4, 1
 CPU = torch.device("cpu")
 
 
-def filled(steps: int) -> Rollout:
-    rollout = Rollout(T, N, OBS, A, CPU)
+def filled(steps: int) -> RolloutBuffer:
+    rollout = RolloutBuffer(T, N, OBS, A, CPU)
     rollout.begin(torch.full((N, OBS), 0.5))
     for t in range(steps):
         add(rollout, t)
     return rollout
 
 
-def add(rollout: Rollout, t: int) -> None:
+def add(rollout: RolloutBuffer, t: int) -> None:
     rollout.add(
         actions=torch.full((N, A), 10.0 + t),
         next_obs=torch.full((N, OBS), 20.0 + t),
@@ -57,7 +57,7 @@ def test_the_last_observation_is_the_first_of_the_next_rollout() -> None:
     assert torch.equal(rollout.current_obs, torch.full((N, OBS), 22.0))
 
 
-def parts(rollout: Rollout) -> list[Tensor]:
+def parts(rollout: RolloutBuffer) -> list[Tensor]:
     return [
         rollout.obs, rollout.actions, rollout.rewards, rollout.terminated, rollout.truncated, rollout.restarting,
     ]  # fmt: skip
@@ -72,7 +72,7 @@ def test_a_rollout_saved_at_any_step_goes_on() -> None:
         saved.carry_over()
         for t in range(T):
             add(saved, 100 + t)  # the state is a copy: going on does not change it
-        other = Rollout(T, N, OBS, A, CPU)
+        other = RolloutBuffer(T, N, OBS, A, CPU)
         other.load_state_dict(state)
         assert other.position == saved_at
         assert torch.equal(other.current_obs, whole.obs[saved_at])
@@ -82,7 +82,7 @@ def test_a_rollout_saved_at_any_step_goes_on() -> None:
 
 
 def test_episode_starts_and_the_state_of_a_memory_are_carried_over() -> None:
-    rollout = Rollout(2, 2, 1, 1, torch.device("cpu"), state_dim=3)
+    rollout = RolloutBuffer(2, 2, 1, 1, torch.device("cpu"), state_dim=3)
     rollout.begin(torch.zeros(2, 1))
     assert rollout.current_starts.tolist() == [1.0, 1.0] and not rollout.state.any()
     nothing = np.zeros(2)

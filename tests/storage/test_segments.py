@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from minerva.storage import segments
-from minerva.storage.replay import Replay
+from minerva.storage.replay import ReplayBuffer
 from minerva.storage.segments import DamagedReplayError
 from tests.storage.oracle_replay import Stream
 
@@ -32,23 +32,23 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 10 * ROW)  # ten steps of one environment
 
 
-def made(capacity: int = 45, num_envs: int = 1) -> Replay:
-    return Replay(capacity, num_envs, OBS, A, log_probs=True)
+def made(capacity: int = 45, num_envs: int = 1) -> ReplayBuffer:
+    return ReplayBuffer(capacity, num_envs, OBS, A, log_probs=True)
 
 
-def begun(num_envs: int = 1, broken: float = 0.03, capacity: int = 45) -> tuple[Replay, Stream]:
+def begun(num_envs: int = 1, broken: float = 0.03, capacity: int = 45) -> tuple[ReplayBuffer, Stream]:
     stream = Stream(num_envs, OBS, A, seed=5, broken=broken)
     replay = made(capacity, num_envs)
     replay.begin(stream.observations())
     return replay, stream
 
 
-def go_on(replay: Replay, stream: Stream, steps: int) -> None:
+def go_on(replay: ReplayBuffer, stream: Stream, steps: int) -> None:
     for _ in range(steps):
         replay.add(*stream.step())
 
 
-def check_equal(one: Replay, two: Replay, steps: int | None = None) -> None:
+def check_equal(one: ReplayBuffer, two: ReplayBuffer, steps: int | None = None) -> None:
     """Bit for bit, and the same to a generator; `steps` for how many have been taken since the beginning."""
     held = np.arange(one.length) if steps is None else np.arange(max(0, steps - one.length + 1), steps) % one.length
     for name in ("obs", "actions", "rewards", "flags", "log_probs"):
@@ -103,7 +103,7 @@ def test_saves_one_after_the_other(tmp_path: Path, new: int) -> None:
 
 def test_a_replay_without_log_probabilities(tmp_path: Path) -> None:
     no = np.zeros(1, np.bool_)
-    replay, loaded = (Replay(20, 1, 1, 1) for _ in range(2))
+    replay, loaded = (ReplayBuffer(20, 1, 1, 1) for _ in range(2))
     replay.begin([[0]])
     for t in range(7):
         replay.add([[t]], [[t + 1]], [t], no, no, no)
@@ -348,14 +348,14 @@ def test_loading_runs_no_code_and_takes_no_other_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (Replay(46, 1, OBS, A, True), "capacity = 45, got 46"),
-        (Replay(45, 3, OBS, A, True), "num_envs = 1, got 3"),
-        (Replay(45, 1, OBS + 1, A, True), "obs_dim = 3, got 4"),
-        (Replay(45, 1, OBS, A + 1, True), "action_dim = 2, got 3"),
-        (Replay(45, 1, OBS, A, False), "log_probs = True, got False"),
+        (ReplayBuffer(46, 1, OBS, A, True), "capacity = 45, got 46"),
+        (ReplayBuffer(45, 3, OBS, A, True), "num_envs = 1, got 3"),
+        (ReplayBuffer(45, 1, OBS + 1, A, True), "obs_dim = 3, got 4"),
+        (ReplayBuffer(45, 1, OBS, A + 1, True), "action_dim = 2, got 3"),
+        (ReplayBuffer(45, 1, OBS, A, False), "log_probs = True, got False"),
     ],
 )
-def test_a_replay_of_another_shape(tmp_path: Path, other: Replay, message: str) -> None:
+def test_a_replay_of_another_shape(tmp_path: Path, other: ReplayBuffer, message: str) -> None:
     replay, stream = begun()
     go_on(replay, stream, 5)
     index = replay.save(tmp_path)
@@ -417,12 +417,12 @@ import json, os, signal, sys
 import numpy as np
 from pathlib import Path
 from minerva.storage import segments
-from minerva.storage.replay import Replay
+from minerva.storage.replay import ReplayBuffer
 from tests.storage.oracle_replay import Stream
 
 folder, moment, at = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 segments.SEGMENT_BYTES = 10 * (4 * (3 + 2 + 1 + 1) + 1)
-replay = Replay(45, 1, 3, 2, log_probs=True)
+replay = ReplayBuffer(45, 1, 3, 2, log_probs=True)
 index = json.loads((folder / "index.json").read_text())
 replay.load(folder / "replay", index)
 calls = 0

@@ -10,7 +10,7 @@ import torch
 from minerva import environments
 from minerva.environments import EnvFactory, EnvironmentFailureError, GymnasiumBatch, RewardNormalizer
 from minerva.networks.numpy_mlp import Array
-from minerva.storage.rollout import Rollout
+from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.collector import Collector
 from minerva.utils.running_norm import RunningNorm
 from tests.environments.optional import needs
@@ -33,7 +33,7 @@ class Policy:
 
 
 def collector(policy: Policy, normalize: bool = True, seed: int = 3) -> tuple[Collector, RunningNorm | None]:
-    rollout = Rollout(STEPS, 2, 2, 1, torch.device("cpu"))
+    rollout = RolloutBuffer(STEPS, 2, 2, 1, torch.device("cpu"))
     norm = RunningNorm(2) if normalize else None
     rewards = RewardNormalizer(2, 0.9) if normalize else None
     return Collector(GymnasiumBatch(FACTORIES, seed), rollout, policy, norm, rewards), norm
@@ -91,7 +91,7 @@ def test_the_steps_returned_are_raw_and_rewards_are_normalized_once_a_rollout_is
 def test_a_failed_step_stores_nothing() -> None:
     factories: list[EnvFactory] = [Noisy, partial(Failing, "nan reward", 2)]
     norm, rewards = RunningNorm(2), RewardNormalizer(2, 0.9)
-    rollout = Rollout(STEPS, 2, 2, 1, torch.device("cpu"))
+    rollout = RolloutBuffer(STEPS, 2, 2, 1, torch.device("cpu"))
     one = Collector(GymnasiumBatch(factories, 0), rollout, Policy(), norm, rewards)
     one.begin()
     one.step()
@@ -138,7 +138,7 @@ def test_saved_in_the_middle_of_a_rollout_it_goes_on_bit_for_bit(saved_at: int) 
 def test_episodes_that_cannot_go_on_end_with_the_newest_step() -> None:
     def make() -> Collector:
         env = environments.make("Pendulum-v1", 4, 1, backend="envpool")
-        rollout = Rollout(STEPS, 4, 3, 1, torch.device("cpu"))
+        rollout = RolloutBuffer(STEPS, 4, 3, 1, torch.device("cpu"))
         return Collector(env, rollout, Policy(), None, RewardNormalizer(4, 0.9))
 
     one, other = make(), make()

@@ -16,7 +16,7 @@ from torch import Tensor
 from minerva.callbacks import CallbackLike
 from minerva.environments.base import box_bounds
 from minerva.environments.ids import EnvFactory
-from minerva.storage.replay import Replay
+from minerva.storage.replay import ReplayBuffer
 from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.collector import ReplayCollector
 from minerva.trainers.health import MPO_RULES, Health, warn_of_skipped
@@ -60,7 +60,7 @@ class MPOTrainer(Trainer):
     drops_non_finite: ClassVar[bool] = True
     config: MPOConfig
     agent: MPOAgent
-    memory: Replay
+    memory: ReplayBuffer
 
     def __init__(
         self,
@@ -107,10 +107,10 @@ class MPOTrainer(Trainer):
         self.skipped_seen = 0
         self.dropped_seen = 0
 
-    def _make_replay(self) -> Replay:
+    def _make_replay(self) -> ReplayBuffer:
         config = self.config
         try:
-            return Replay(
+            return ReplayBuffer(
                 config.replay_size, config.num_envs, self.env.observation_dim, self.action_dim, config.use_retrace
             )
         except MemoryError as error:

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.func import grad_and_value
 
 from minerva.networks.duals import MINIMUM, DualVariable, floored, inverse_softplus
-from minerva.objectives import mpo
+from minerva.objectives import lagrange, mpo
 from minerva.objectives.gaussian import gaussian_log_prob
 from minerva.objectives.kl import kl_of_means, kl_of_stds
 from minerva.objectives.retrace import retrace_target
+from minerva.objectives.weighted import effective_sample_size
 from minerva.trainers.accelerate import accelerated
 from minerva.trainers.flat import FlatModule, FlatOptimizer
 from minerva.trainers.mpo.config import MPOConfig
@@ -237,7 +238,7 @@ class MPOUpdate:
             mpo.entropy(weights).mean(),
             # LaTeX: \lVert \theta - \theta_{\mathrm{old}} \rVert_2
             (policy - old.policy).norm(),
-            mpo.effective_sample_size(weights).mean(),
+            effective_sample_size(weights).mean(),
             (new_duals <= MINIMUM).float().mean(),
         )
         return new, finite, metrics
@@ -323,8 +324,8 @@ class MPOUpdate:
         eta_loss = mpo.temperature_loss(q_values, eta, config.kl_epsilon).mean()
         # LaTeX[Abdolmaleki2018a, app. D.3]: L_\alpha = \sum_j \alpha_{\mu,j} (\epsilon_\mu - D_{\mu,j}) + \sum_j \alpha_{\sigma,j} (\epsilon_\sigma - D_{\sigma,j})
         alpha_loss = (
-            mpo.alpha_loss(alpha_mean, kl_mean, config.mstep_kl_epsilon).sum()
-            + mpo.alpha_loss(alpha_std, kl_std, config.epsilon_stddev).sum()
+            lagrange.alpha_loss(alpha_mean, kl_mean, config.mstep_kl_epsilon).sum()
+            + lagrange.alpha_loss(alpha_std, kl_std, config.epsilon_stddev).sum()
         )
         # LaTeX: L_{\mathrm{dual}} = L_\eta + L_\alpha
         loss = total = eta_loss + alpha_loss
@@ -348,8 +349,8 @@ class MPOUpdate:
         # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: D_{\sigma,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu'_b, \sigma_b) \right)_j
         kl_std = kl_of_stds(log_std, sampled.log_std).mean(0)  # [A]
         penalty = (
-            mpo.kl_penalty(multipliers.alpha_mean, kl_mean).sum()
-            + mpo.kl_penalty(multipliers.alpha_stddev, kl_std).sum()
+            lagrange.kl_penalty(multipliers.alpha_mean, kl_mean).sum()
+            + lagrange.kl_penalty(multipliers.alpha_stddev, kl_std).sum()
         )
         # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: L_\pi = L_\mu + L_\sigma + \sum_j \alpha_{\mu,j} D_{\mu,j} + \sum_j \alpha_{\sigma,j} D_{\sigma,j}
         total = mean_loss + std_loss + penalty

@@ -14,9 +14,10 @@ from minerva.objectives.returns import (
     bootstrapped_returns,
     explained_variance,
     generalized_advantage_estimation,
+    value_loss,
 )
 from minerva.objectives.weighted import weighted_mean
-from minerva.storage.rollout import Rollout
+from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.gradient_step import FlatStep, GradientStep, PlainStep
 from minerva.trainers.ppo.agent import Agent, can_be_captured
 from minerva.trainers.ppo.config import PPOConfig
@@ -68,7 +69,7 @@ def make_optimizer(agent: Agent, config: PPOConfig) -> torch.optim.Optimizer:
     return torch.optim.SGD(agent.parameters(), lr=config.policy_lr_at(1.0), momentum=config.sgd_momentum)
 
 
-def estimate_advantages(rollout: Rollout, values: Tensor, config: PPOConfig) -> Advantages:
+def estimate_advantages(rollout: RolloutBuffer, values: Tensor, config: PPOConfig) -> Advantages:
     """Estimate advantages and returns of a rollout with the estimator that the config names (values: ``[T+1, N]``)."""
     episode = (rollout.rewards, values, rollout.terminated, rollout.truncated)
     if config.advantage_estimator == "gae":
@@ -77,7 +78,7 @@ def estimate_advantages(rollout: Rollout, values: Tensor, config: PPOConfig) -> 
 
 
 @torch.no_grad()
-def make_batch(agent: Agent, rollout: Rollout, config: PPOConfig) -> Batch:
+def make_batch(agent: Agent, rollout: RolloutBuffer, config: PPOConfig) -> Batch:
     """Score a full rollout with the policy and critic that collected it, in one pass."""
     parameters, values = agent.describe(rollout.obs, rollout.first_state, rollout.starts)  # [T+1, N, ·]
     parameters = tuple(part[:-1] if part.dim() == 3 else part for part in parameters)  # a deviation is for all alike
@@ -115,13 +116,13 @@ def minibatch_losses(
     if config.clip_vloss:
         value_losses = ppo.clipped_value_loss(values, batch.values, batch.returns, coefficients.clip_ratio_vf)
     else:
-        value_losses = ppo.value_loss(values, batch.returns)
+        value_losses = value_loss(values, batch.returns)
     # LaTeX: L_V = \mathbb{E}[\ell_V]
-    value_loss = weighted_mean(value_losses, w)
+    critic_loss = weighted_mean(value_losses, w)
     # LaTeX: H = \mathbb{E}[H(\pi(\cdot|s))]
     mean_entropy = weighted_mean(entropy, w)
     # LaTeX[Schulman2017, eq. 9]: L = L_{\mathrm{pg}} - c_H H + c_V L_V
-    total = policy_loss - coefficients.ent_coef * mean_entropy + config.vf_coef * value_loss
+    total = policy_loss - coefficients.ent_coef * mean_entropy + config.vf_coef * critic_loss
     with torch.no_grad():
         # LaTeX[Schulman2020, k1]: \mathbb{E}[-\log \rho]
         old_approx_kl = weighted_mean(-log_ratio, w)
@@ -131,7 +132,7 @@ def minibatch_losses(
         square_kl = weighted_mean(0.5 * log_ratio**2, w)
         # LaTeX: \mathbb{E}\left[ \mathbb{1}[\,|\rho - 1| > \epsilon\,] \right]
         clipfrac = weighted_mean(ppo.is_clipped(log_ratio, coefficients.clip_ratio), w)
-    return MinibatchLosses(total, policy_loss, value_loss, mean_entropy, old_approx_kl, approx_kl, square_kl, clipfrac)
+    return MinibatchLosses(total, policy_loss, critic_loss, mean_entropy, old_approx_kl, approx_kl, square_kl, clipfrac)
 
 
 class UpdateResult(NamedTuple):
@@ -184,7 +185,7 @@ def minibatches(batch: Batch, config: PPOConfig, generator: torch.Generator) -> 
 def update(
     agent: Agent,
     gradient_step: GradientStep,
-    rollout: Rollout,
+    rollout: RolloutBuffer,
     config: PPOConfig,
     generator: torch.Generator,
     remaining: float = 1.0,
@@ -242,7 +243,7 @@ def filled_up(minibatch: Batch, config: PPOConfig) -> Batch:
 
 
 @torch.no_grad()
-def recomputed(agent: Agent, rollout: Rollout, config: PPOConfig) -> dict[str, Tensor]:
+def recomputed(agent: Agent, rollout: RolloutBuffer, config: PPOConfig) -> dict[str, Tensor]:
     """Estimate a rollout's advantages and returns with the critic as it is now, in the batch's shape."""
     _, values = agent.describe(rollout.obs, rollout.first_state, rollout.starts)
     estimates = estimate_advantages(rollout, values, config)

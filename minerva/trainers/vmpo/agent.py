@@ -19,7 +19,7 @@ from minerva.objectives.returns import (
     generalized_advantage_estimation,
     temporal_difference,
 )
-from minerva.storage.rollout import Rollout
+from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.health import warn_of_skipped
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.discrete_policy import DiscretePolicy
@@ -224,7 +224,7 @@ class VMPOAgent(nn.Module):
         batch: Mapping[str, Any],
         learning_rate_share: float = 1.0,
         generator: torch.Generator | None = None,
-        rollout: Rollout | None = None,
+        rollout: RolloutBuffer | None = None,
     ) -> dict[str, float] | None:
         """Do what `update` does, with observations that are normalized already, as a rollout stores them.
 
@@ -274,7 +274,7 @@ class VMPOAgent(nn.Module):
                 f"episode, got {self.config.topk_fraction}; give a larger one, or longer rollouts."
             )
 
-    def _estimated_anew(self, rows: Experience, rollout: Rollout | None, vector: Tensor) -> Experience:
+    def _estimated_anew(self, rows: Experience, rollout: RolloutBuffer | None, vector: Tensor) -> Experience:
         """Put advantages and returns as the critic of `vector` sees them in the place of those before."""
         assert rollout is not None
         advantages, returns = estimate_advantages(rollout, self._update.values(vector, rollout.obs), self.config)
@@ -390,7 +390,7 @@ def _make_policy(
 # Between rollout and agent
 
 
-def estimate_advantages(rollout: Rollout, values: Tensor, config: VMPOConfig) -> Advantages:
+def estimate_advantages(rollout: RolloutBuffer, values: Tensor, config: VMPOConfig) -> Advantages:
     """Estimate advantages and returns of a rollout with the estimator that the config names (values: ``[T+1, N]``)."""
     episode = (rollout.rewards, values, rollout.terminated, rollout.truncated)
     if config.advantage_estimator == "gae":
@@ -404,7 +404,7 @@ def estimate_advantages(rollout: Rollout, values: Tensor, config: VMPOConfig) ->
 
 
 @torch.no_grad()
-def make_batch(agent: VMPOAgent, rollout: Rollout) -> dict[str, Tensor]:
+def make_batch(agent: VMPOAgent, rollout: RolloutBuffer) -> dict[str, Tensor]:
     """Describe a full rollout with the policy and critic that collected it, in one pass, as `update` takes it."""
     rollout = rollout.on(agent.device)
     parameters, values, _ = agent.policy.look(rollout.obs, rollout.first_state, rollout.starts)  # [T+1, N, ·]

@@ -11,10 +11,9 @@ from torch.func import grad_and_value
 
 from minerva.networks.duals import MINIMUM, DualVariable, floored, inverse_softplus
 from minerva.networks.heads import Parameters
-from minerva.objectives import mpo, vmpo
-from minerva.objectives.ppo import value_loss
-from minerva.objectives.returns import explained_variance
-from minerva.objectives.weighted import weighted_mean, weighted_variance
+from minerva.objectives import lagrange, vmpo
+from minerva.objectives.returns import explained_variance, value_loss
+from minerva.objectives.weighted import effective_sample_size, weighted_mean, weighted_variance
 from minerva.trainers.accelerate import Captured, Compiled
 from minerva.trainers.flat import FlatModule, FlatOptimizer
 from minerva.trainers.vmpo.actor_critic import ActorCritic
@@ -272,7 +271,7 @@ class VMPOUpdate:
             "vmpo/adv_std_over_temperature": weighted_variance(advantages, counted).sqrt() / eta,
             "vmpo/selected_frac": kept.sum() / counted.sum().clamp(min=1),
             "vmpo/threshold": selection.threshold,
-            "vmpo/ess": mpo.effective_sample_size(psi),
+            "vmpo/ess": effective_sample_size(psi),
             "vmpo/restarting_frac": 1 - counted.mean(),
             "vmpo/importance_mean": weighted_mean(rows.importance_weights, counted),
             "adv/raw_mean": weighted_mean(rows.advantages, counted),
@@ -332,7 +331,7 @@ class VMPOUpdate:
         stepped = self._alpha_optimizer(old.alphas, old.alphas_moments, alpha_gradient, old.steps)
         alphas = floored(stepped.vector)
 
-        penalties = [mpo.kl_penalty(*pair) for pair in zip(self._alphas(alphas), kept_kls, strict=True)]
+        penalties = [lagrange.kl_penalty(*pair) for pair in zip(self._alphas(alphas), kept_kls, strict=True)]
         # LaTeX[Song2020, eq. 6]: L_V = \mathbb{E}\left[ \tfrac12 (V - R)^2 \right]
         critic_loss = weighted_mean(value_loss(value, batch.returns), batch.counted)
         # LaTeX: L = L_{\mathrm{NLL}} - L_n + \sum_k \alpha_k D_k + L_V
@@ -354,7 +353,7 @@ class VMPOUpdate:
     def _alpha_loss(self, vector: Tensor, kls: list[Tensor]) -> Tensor:
         parts = zip(self._alphas(vector), kls, self._kind.bounds, strict=True)
         # LaTeX[Song2020, eq. 5]: L_\alpha = \sum_k \alpha_k (\epsilon_k - D_k)
-        return torch.stack([mpo.alpha_loss(alpha, kl, bound.epsilon) for alpha, kl, bound in parts]).sum()
+        return torch.stack([lagrange.alpha_loss(alpha, kl, bound.epsilon) for alpha, kl, bound in parts]).sum()
 
     # What is logged
 

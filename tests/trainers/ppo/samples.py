@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from minerva.storage.rollout import Rollout
+from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.update import UpdateResult, make_gradient_step, make_optimizer, update
@@ -30,10 +30,10 @@ def make_config(**fields: Any) -> PPOConfig:
     return PPOConfig(**{"rollout_steps": 12, "num_envs": 2, "minibatch_size": 8, "target_kl": None, **fields})
 
 
-def make_rollout(agent: Agent, steps: int = 12, num_envs: int = 2, ends: bool = True, seed: int = 0) -> Rollout:
+def make_rollout(agent: Agent, steps: int = 12, num_envs: int = 2, ends: bool = True, seed: int = 0) -> RolloutBuffer:
     """A rollout with an episode of each kind of end, NEXT_STEP and all."""
     generator = torch.Generator().manual_seed(seed)
-    rollout = Rollout(steps, num_envs, OBS, ACT, torch.device("cpu"))
+    rollout = RolloutBuffer(steps, num_envs, OBS, ACT, torch.device("cpu"))
     rollout.begin(torch.randn(num_envs, OBS, generator=generator))
     zeros = torch.zeros(num_envs)
     for t in range(steps):
@@ -73,7 +73,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def run_update(
-    agent: Agent, rollout: Rollout, config: PPOConfig, optimizer: torch.optim.Optimizer | None = None
+    agent: Agent, rollout: RolloutBuffer, config: PPOConfig, optimizer: torch.optim.Optimizer | None = None
 ) -> UpdateResult:
     step = make_gradient_step(agent, optimizer or make_optimizer(agent, config), config, compiled=False)
     return update(agent, step, rollout, config, torch.Generator().manual_seed(3))

@@ -8,7 +8,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from minerva.storage.rollout import Rollout
+from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.vmpo.acting import make_actor
 from minerva.trainers.vmpo.agent import VMPOAgent, make_batch
 from minerva.trainers.vmpo.discrete_policy import DiscretePolicy
@@ -221,7 +221,7 @@ def test_a_box_may_stand_for_its_bounds() -> None:
 def test_batch_of_a_rollout_against_the_oracle(estimator: str) -> None:
     agent = make_agent(advantage_estimator=estimator, gamma=0.9, gae_lambda=0.8)
     torch.manual_seed(0)
-    rollout = Rollout(9, 2, OBS, ACT, torch.device("cpu"))
+    rollout = RolloutBuffer(9, 2, OBS, ACT, torch.device("cpu"))
     rollout.begin(torch.randn(2, OBS))
     act = on_tensors(make_actor(agent, torch.Generator().manual_seed(0)))
     for t in range(9):

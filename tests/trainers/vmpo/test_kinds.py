@@ -11,7 +11,7 @@ import torch
 from torch.distributions import Bernoulli, Categorical, Normal, kl_divergence
 
 from minerva.networks.heads import BernoulliHead, CategoricalHead, MultiCategoricalHead
-from minerva.objectives import mpo, vmpo
+from minerva.objectives import lagrange, vmpo
 from minerva.objectives.weighted import weighted_mean
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.gaussian_mlp_policy import SquashedGaussianPolicy
@@ -124,7 +124,7 @@ def test_a_categorical_policys_loss_equals_rlax(seed: int) -> None:
     result = vmpo.e_step(scaled, selected.weights, torch.ones(40), torch.tensor(0.7), epsilon=0.1)
     nll = vmpo.weighted_nll(kind.log_prob((logits,), actions), result.weights)
     divergence = weighted_mean(kind.divergences((logits,), (old,))[0], selected.weights)
-    penalty, alpha_loss = mpo.kl_penalty(alpha, divergence), mpo.alpha_loss(alpha, divergence, 0.02)
+    penalty, alpha_loss = lagrange.kl_penalty(alpha, divergence), lagrange.alpha_loss(alpha, divergence, 0.02)
     gradients = torch.autograd.grad(nll + penalty + alpha_loss, [logits, alpha])
 
     def reference(logits: Any, alpha: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from minerva.networks.duals import MINIMUM
-from minerva.storage.rollout import Rollout
+from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers import accelerate
 from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.vmpo.agent import VMPOAgent, make_batch
@@ -121,9 +121,9 @@ def test_minibatches_and_advantages_estimated_anew_against_the_oracle(minibatche
         assert_same_as_oracle(agent, state)
 
 
-def make_rollout(agent: VMPOAgent, steps: int) -> Rollout:
+def make_rollout(agent: VMPOAgent, steps: int) -> RolloutBuffer:
     """Two environments, over ends of both kinds; the policy that acted is the agent's."""
-    rollout = Rollout(steps, 2, OBS, ACT, torch.device("cpu"))
+    rollout = RolloutBuffer(steps, 2, OBS, ACT, torch.device("cpu"))
     torch.manual_seed(8)
     rollout.obs = torch.randn(steps + 1, 2, OBS)
     rollout.actions = agent.choose(rollout.obs[:-1].flatten(0, 1), deterministic=False).view(steps, 2, ACT)
