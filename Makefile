@@ -1,5 +1,5 @@
-# Two commands: `make train` trains a first policy, `make test` checks everything. Both set up .venv where it is missing.
-# PIP_ARGS goes to pip: point it at PyTorch's CPU wheels, and a machine without a GPU has much less to download.
+# Two commands: `make train` trains a first policy, `make test` runs all checks. Both create .venv if it is missing.
+# PIP_ARGS is passed to pip: with PyTorch's CPU wheels, a machine without a GPU downloads much less.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,19 +7,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 ENV := InvertedPendulum-v5
 STEPS := 81920
-# Without the notice about MkDocs' successors, which Material prints over every build.
+# Hides the notice about MkDocs 2 that Material prints on every build.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 RUN := runs/ppo/$(ENV)/$(shell date +%Y%m%d-%H%M%S)-seed42
 
-# Small networks and small arrays: more threads only get in each other's way.
+# Small networks and small arrays: more threads make them slower.
 export OMP_NUM_THREADS := 1
 
 .PHONY: train test docs docs-serve format clean help
 
 help:
-	@echo "make train    set up, train PPO on $(ENV) for about a minute, draw its learning curve"
+	@echo "make train    set up, train PPO on $(ENV) for about a minute, plot its learning curve"
 	@echo "make test     set up, then lint, type check and test"
-	@echo "make docs     set up, then build the site into site/; make docs-serve shows it while you write"
+	@echo "make docs     set up, then build the site into site/; make docs-serve serves it while you write"
 	@echo "make format   format the code"
 	@echo "make clean    remove .venv and caches (runs/ stays)"
 
@@ -32,13 +32,14 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@command -v node >/dev/null || [ -n "$(CI)" ] || echo "No Node here (Debian: nodejs): the formulas are not parsed."
+	@command -v node >/dev/null || [ -n "$(CI)" ] || echo "Node is not installed (Debian: nodejs): the formula check is skipped."
 	@{ ! command -v node >/dev/null && [ -z "$(CI)" ]; } || $(BIN)/minerva annotate minerva --check --tests tests
+	@{ ! command -v node >/dev/null && [ -z "$(CI)" ]; } || $(BIN)/minerva annotate examples/one_file --check
 	$(BIN)/python -m pytest -n 2
 
 docs: $(VENV)/.installed-docs
 	$(MKDOCS) build --strict
-	@echo "Look at it with: $(BIN)/python -m http.server --directory site"
+	@echo "View it with: $(BIN)/python -m http.server --directory site"
 
 docs-serve: $(VENV)/.installed-docs
 	$(MKDOCS) serve
@@ -51,7 +52,7 @@ clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamps: set-up runs again only where what it depends on has changed.
+# Stamp files: setup runs again only when its dependencies have changed.
 
 $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "Installing Minerva into $(VENV) (a few minutes the first time) ..."
@@ -59,18 +60,18 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.made pyproject.toml constraints.txt
-	@echo "Installing Minerva and its tools into $(VENV) (a few minutes the first time) ..."
+	@echo "Installing Minerva and the development tools into $(VENV) (a few minutes the first time) ..."
 	@$(PIP) -e ".[dev]"
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-docs
 
 $(VENV)/.installed-docs: $(VENV)/.made pyproject.toml constraints.txt
-	@echo "Installing Minerva and what builds the site into $(VENV) (a few minutes the first time) ..."
+	@echo "Installing Minerva and the documentation tools into $(VENV) (a few minutes the first time) ..."
 	@$(PIP) -e ".[docs]"
 	@touch $@
 
 $(VENV)/.made:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" \
-		|| { echo "Minerva needs Python 3.11 or newer as $(PYTHON); try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+		|| { echo "Minerva needs Python 3.11 or newer; $(PYTHON) is older or missing. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c "import ensurepip, venv" 2>/dev/null \
 		|| { echo "Python's venv module is missing; install it with: sudo apt install python3-venv"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)

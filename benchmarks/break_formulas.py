@@ -1,12 +1,12 @@
-"""Claims of formulas as evidence: breaks the line under each formula and demands that a test that claims it fails.
+"""Check that tests cover the formulas: break the line under each formula, and require that a test of it fails.
 
     python -m benchmarks.break_formulas --jobs 2
 
-A claim (`@pytest.mark.formula`) is a test's word that it would fail if the line computed something else. Here, in a
-copy, each line is made to compute something else, in one or two ways: a sum becomes a difference, a minimum a maximum,
-a sign is flipped, a gradient is let through, or, where there is nothing of the kind, the value becomes 1.01 times
-itself. Then the tests that claim the formula run, in a process of their own, forked from one that has loaded the large
-libraries and nothing of the package. The table says which test noticed which break, and by what exception.
+The mark `@pytest.mark.formula` says that a test would fail if the line computed something else. This program changes
+each line, in a copy, in one or two ways: a sum becomes a difference, a minimum a maximum, a sign is flipped, a gradient
+is not stopped, or, if none of these is possible, the value is multiplied by 1.01. Then the tests that cover the formula
+run in their own process, forked from one that has imported the large libraries and nothing of the package. The table
+says which test detected which break, and with what exception.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-if TYPE_CHECKING:  # a process that runs tests must find the package in the copy, so nothing of it is imported here
+if TYPE_CHECKING:  # a process that runs tests must import the package from the copy, so it is not imported here
     from minerva.annotate import Formula
 
 RESULTS = Path(__file__).parent / "results" / "formulas.json"
 LIBRARIES = ("gymnasium", "jax", "pytest", "rlax", "scipy.stats", "stable_baselines3.common.buffers", "torch")
-"""What the tests import and is slow to import."""
+"""Packages that the tests import and that are slow to import."""
 BREAKS = 2
-"""The most breaks of a formula."""
+"""Maximum number of breaks per formula."""
 TIMEOUT = 600.0
 OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult,
@@ -50,32 +50,32 @@ FUNCTIONS = {
     "detach": "clone", "max": "min", "min": "max", "maximum": "minimum", "minimum": "maximum", "mean": "sum",
     "add": "subtract", "exp": "expm1", "expm1": "exp", "sqrt": "exp", "floor": "ceil",
 }  # fmt: skip
-"""Functions that take the same arguments and give something else."""
+"""Functions that take the same arguments and return something else."""
 KINDS = ("gradient", "order", "comparison", "sign", "operator", "function")
-"""Of what a break may be, in the order of preference."""
+"""Kinds of breaks, in order of preference."""
 
 
 class Change(NamedTuple):
-    """A line that computes something else."""
+    """A changed line, which computes something else."""
 
     before: str
     after: str
     source: str
-    """The whole file with it."""
+    """The whole file with the changed line."""
 
 
 class Outcome(NamedTuple):
-    """What became of a run of tests."""
+    """The result of a test run."""
 
     passed: bool
     test: str | None = None
     """The first test that failed."""
     error: str | None = None
-    """The exception that it failed by, or why there is none."""
+    """The exception of the failure, or why there is none."""
 
 
 def alter(node: ast.AST) -> str | None:
-    """Make a node compute something else, in place; returns the kind of the change, None where there is none."""
+    """Make a node compute something else, in place; returns the kind of change, or None if there is none."""
     match node:
         case ast.BinOp() | ast.AugAssign() if type(node.op) in OPERATORS:
             node.op = OPERATORS[type(node.op)]()
@@ -85,7 +85,7 @@ def alter(node: ast.AST) -> str | None:
             return "comparison"
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             if isinstance(operand, ast.Constant) and isinstance(operand.value, int):
-                return None  # most often the last axis, for which the first may do as well
+                return None  # most often the last axis, for which the first may give the same result
             node.op = ast.UAdd()
             return "sign"
         case ast.Call(func=ast.Attribute(attr="where"), args=[condition, first, second]):
@@ -104,7 +104,7 @@ def alter(node: ast.AST) -> str | None:
 
 
 def computing(node: ast.AST) -> list[ast.AST]:
-    """List the nodes within a node, outermost first, without what only picks elements: indices and slices."""
+    """List the nodes within a node, outermost first, without indices and slices."""
     nodes = [node]
     for parent in nodes:
         nodes += [child for child in ast.iter_child_nodes(parent) if child is not getattr(parent, "slice", None)]
@@ -112,13 +112,13 @@ def computing(node: ast.AST) -> list[ast.AST]:
 
 
 def find_code(source: str, line: int) -> tuple[ast.stmt, ast.stmt | ast.expr]:
-    """Find the statement that a line is part of, and what of it starts there: all of it, or an expression in it."""
+    """Find the statement that contains a line, and the part that starts there: all of it, or an expression in it."""
     simple = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
     statement = next(node for node in simple if node.lineno <= line <= (node.end_lineno or 0))
     if statement.lineno == line:
         return statement, statement
     starting = [node for node in ast.walk(statement) if isinstance(node, ast.expr) and node.lineno == line]
-    computed = [node for node in starting if not isinstance(node, ast.Constant)]  # a key of a dictionary is no value
+    computed = [node for node in starting if not isinstance(node, ast.Constant)]  # a dictionary key computes nothing
     return statement, min(computed, key=lambda node: node.col_offset)  # the outermost comes first
 
 
@@ -133,7 +133,7 @@ def with_scaled(source: str, value: ast.expr) -> str:
 
 
 def changes(source: str, line: int) -> list[Change]:
-    """Break a line in one or two ways, of different kinds where it has them."""
+    """Break a line in one or two ways, of different kinds if possible."""
     _, code = find_code(source, line)
     before, rows = ast.unparse(code), source.split("\n")
     times: Counter[str] = Counter()
@@ -156,7 +156,7 @@ def changes(source: str, line: int) -> list[Change]:
 
 
 class FirstFailure:
-    """A plugin of pytest that remembers what failed."""
+    """A pytest plugin that stores the first failure."""
 
     def __init__(self) -> None:
         self.test: str | None = None
@@ -165,16 +165,16 @@ class FirstFailure:
     def pytest_exception_interact(
         self, call: pytest.CallInfo[Any], report: pytest.TestReport | pytest.CollectReport
     ) -> None:
-        """Remember the test and the exception; a file that cannot be imported is no test that noticed anything."""
+        """Store the test and the exception; a file that cannot be imported does not count as a test that failed."""
         self.test = report.nodeid if isinstance(report, pytest.TestReport) else None
         self.error = call.excinfo.typename if call.excinfo else None
 
 
 def work(folder: Path, tests: Sequence[str], answer: Connection) -> None:
-    """Run tests in the copy of the package that a folder holds; what the process below does."""
+    """Run tests in the folder with the copy of the package; the target of the process below."""
     os.chdir(folder)
     sys.path.insert(0, str(folder))
-    sys.dont_write_bytecode = True  # of two changes within a second, the first would be found in the cache
+    sys.dont_write_bytecode = True  # the cache would return the first of two changes made within one second
     failure = FirstFailure()
     with Path("pytest.log").open("w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
         code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests], plugins=[failure])
@@ -182,7 +182,7 @@ def work(folder: Path, tests: Sequence[str], answer: Connection) -> None:
 
 
 def run_tests(folder: Path, tests: Sequence[str]) -> Outcome:
-    """Run tests in a process of their own."""
+    """Run tests in their own process."""
     context = get_context("forkserver")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=work, args=(folder, tests, sender))
@@ -200,20 +200,21 @@ def run_tests(folder: Path, tests: Sequence[str]) -> Outcome:
 
 
 def sweep(base: Path, scratch: Path, package: str, only: str = "", jobs: int = 1) -> Iterator[dict[str, Any]]:
-    """Break the formulas of a package, `jobs` at a time, each in a copy of its own.
+    """Break the formulas of a package, `jobs` at a time, each in its own copy.
 
     Args:
-        base: Folder of the package, of its tests, called tests, and of the pyproject.toml.
+        base: Folder that contains the package, the folder `tests` and pyproject.toml.
         scratch: Folder for the copies.
         package: Name of the package.
-        only: Part of the place or text of the formulas to break; empty for all.
-        jobs: How many to break at a time.
+        only: Break only formulas with this in their place or text; empty for all.
+        jobs: Number of parallel jobs.
 
     Returns:
-        A row a break: the formula, the code before and after, the test that noticed or None, its exception, seconds.
+        One row per break: the formula, the code before and after, the test that detected it (or None), its exception,
+        and the seconds.
 
     Raises:
-        ValueError: There is no such formula, a formula or a claim is wrong, or the tests fail where nothing is broken.
+        ValueError: There is no such formula, a formula or a mark is invalid, or the tests fail without a break.
     """
     from minerva.annotate import examine
 
@@ -267,8 +268,8 @@ def sweep(base: Path, scratch: Path, package: str, only: str = "", jobs: int = 1
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="part of the place or text of formulas; no table is then kept")
-    parser.add_argument("--jobs", type=int, default=1, help="how many to break at a time")
+    parser.add_argument("--only", default="", help="only formulas with this in their place or text; saves no table")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel jobs")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     get_context("forkserver").set_forkserver_preload(list(LIBRARIES))
@@ -278,7 +279,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     made_with = {"command": command_line(), "commit": git_commit(), "versions": versions(), "hardware": hardware()}
     scratch = Path(tempfile.mkdtemp(prefix="break-formulas-"))
-    partial = scratch / RESULTS.name  # not among the results before it is whole
+    partial = scratch / RESULTS.name  # moved to the results only when it is complete
     try:
         for row in sweep(RESULTS.parents[2], scratch, "minerva", options.only, options.jobs):
             rows.append(row)

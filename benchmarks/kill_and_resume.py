@@ -1,13 +1,13 @@
-"""Exact resumption as evidence: kills runs with SIGKILL at random moments and compares them with undisturbed ones.
+"""Check exact resuming: kill runs with SIGKILL at random moments, resume them, and compare with uninterrupted runs.
 
     python -m benchmarks.kill_and_resume --out benchmarks/results/kill_and_resume.json
 
-Each case trains twice in processes of its own: once in one go, and once killed at `--kills` moments drawn from a seeded
-generator and resumed each time from the last checkpoint. Most moments are an environment step and up to a tenth of a
-second after it, so that they fall into rollouts, updates, evaluations and the writing of checkpoints alike; some are
-seconds after the process starts, so that they fall into the start of a run or the replay of its episodes. At the end
-the two must agree bit for bit: weights, optimizer, normalizers, generators, environments, rollout or replay, the best
-checkpoint and every logged value but the clock's.
+Each case trains twice, in separate processes: once without interruption, and once killed at `--kills` moments (drawn
+from a seeded generator) and resumed each time from the last checkpoint. Most moments are up to a tenth of a second
+after an environment step, so that they hit rollouts, updates, evaluations and the writing of checkpoints; some are
+seconds after the process starts, so that they hit the start of a run or the replay of its episodes. At the end the two
+runs must be equal bit for bit: weights, optimizer, normalizers, generators, environments, rollout or replay buffer, the
+best checkpoint and every logged value except the steps per second.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ import torch
 
 from minerva import api, checkpointing
 from minerva.storage.replay import ReplayBuffer
-from minerva.trainers.trainer import Trainer, memory_folder
+from minerva.trainers.trainer import Trainer, replay_folder
 
 ENVIRONMENTS = ("HalfCheetah-v5", "Ant-v5", "dm_control/cheetah/run")
 CLOCK = {"charts/SPS"}
 ALGORITHM_FIELDS: dict[str, Callable[[int], dict[str, Any]]] = {
     "ppo": lambda num_envs: {"rollout_steps": 2048 // num_envs},
     "vmpo": lambda num_envs: {"rollout_steps": 2048 // num_envs},
-    # A replay that overflows, and sequences, so that everything there is gets killed.
+    # A replay buffer that overflows, and sequences, so that kills hit every part of the code.
     "mpo": lambda num_envs: {
         "replay_size": 4000, "batch_size": 32, "policy_layer_sizes": (32, 32), "critic_layer_sizes": (32, 32),
         "use_retrace": True, "retrace_steps": 4, "normalize_obs": True, "update_interval": 4,
     },
 }  # fmt: skip
-"""Settings of a run by the number of environments."""
+"""Settings of a run, as a function of the number of environments."""
 GENERATORS = {"action_noise", "minibatch_order", "update_noise", "replay_order"}
 TIMEOUT = 600.0
 _PROGRESS = struct.Struct("q")
@@ -55,14 +55,14 @@ _PROGRESS = struct.Struct("q")
 
 @dataclass(frozen=True)
 class Case:
-    """One run that is to be disturbed."""
+    """One run to kill and resume."""
 
     env_id: str
     num_envs: int
     total_steps: int
     seed: int = 1
     fields: dict[str, Any] = field(default_factory=dict)
-    """Settings of the algorithm's config on top of those that follow from the rest."""
+    """Further settings of the algorithm's config; they override the others."""
     algo: str = "ppo"
 
     def make_trainer(self) -> Trainer:
@@ -71,21 +71,21 @@ class Case:
         return api.make_trainer(self.algo, self.env_id, self.seed, "cpu", config)
 
     def settings(self) -> dict[str, Any]:
-        """Give the fields of the config."""
+        """Return the fields of the config."""
         workers = {"vectorization": "subprocess", "num_workers": 2} if self.num_envs > 1 else {}
         return {"num_envs": self.num_envs, "console": False, **workers, **self.fields}
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One moment: a step of the environment, or None for the start of the process, and seconds after it."""
+    """One moment: an environment step, or None for the start of the process, and the seconds after it."""
 
     step: int | None
     seconds: float
 
 
 def draw_kills(rng: np.random.Generator, count: int, total_steps: int, at_start: float) -> list[Kill]:
-    """Draw moments in the order in which they come (a share of `at_start` of them at the start of a process)."""
+    """Draw moments in chronological order; a fraction `at_start` of them is at the start of a process."""
     steps = np.sort(rng.integers(1, int(0.95 * total_steps), size=count)).tolist()
     return [
         Kill(None, float(rng.uniform(0, 4))) if rng.random() < at_start else Kill(step, float(rng.uniform(0, 0.1)))
@@ -97,7 +97,7 @@ def draw_kills(rng: np.random.Generator, count: int, total_steps: int, at_start:
 
 
 def work(case: Case, folder: Path, progress: Path) -> None:
-    """Train, or resume where there is something to resume from, and tell the steps through a file."""
+    """Train, or resume if there is a checkpoint, and write the current step into a shared file."""
     with progress.open("r+b") as file:
         shared = mmap.mmap(file.fileno(), _PROGRESS.size)
 
@@ -112,23 +112,23 @@ def work(case: Case, folder: Path, progress: Path) -> None:
 
 
 class Worker:
-    """A process that trains, and the step that it has come to."""
+    """A process that trains, and its current step."""
 
     def __init__(self, case: Case, folder: Path) -> None:
         self._progress = folder.with_name(folder.name + ".progress")
         self._progress.write_bytes(_PROGRESS.pack(-1))
         arguments = json.dumps([vars(case), str(folder), str(self._progress)])
-        # The package may be importable only through this interpreter's own path.
+        # The package may be importable only through the path of this interpreter.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
         self.process = subprocess.Popen([sys.executable, __file__, "--work", arguments], env=environment)
 
     @property
     def step(self) -> int:
-        """The newest environment step; -1 before the first."""
+        """The newest environment step; -1 before the first one."""
         return int(_PROGRESS.unpack(self._progress.read_bytes())[0])
 
     def reach(self, step: int) -> bool:
-        """Wait until it has come to a step; returns whether it is still running then."""
+        """Wait until the process reaches a step; returns whether it is still running then."""
         deadline = time.monotonic() + TIMEOUT
         while self.step < step:
             if self.process.poll() is not None:
@@ -140,12 +140,12 @@ class Worker:
         return self.process.poll() is None
 
     def finish(self) -> int:
-        """Wait for the end and give the exit code."""
+        """Wait for the end and return the exit code."""
         return self.process.wait(TIMEOUT)
 
 
 def run_undisturbed(case: Case, folder: Path) -> None:
-    """Train in one go.
+    """Train without interruption.
 
     Raises:
         RuntimeError: The process failed.
@@ -158,10 +158,10 @@ def run_undisturbed(case: Case, folder: Path) -> None:
 def run_disturbed(
     case: Case, folder: Path, kills: list[Kill], signal_number: int = signal.SIGKILL
 ) -> list[dict[str, Any]]:
-    """Train, killed at each of the moments and resumed, to the end; returns what each kill did.
+    """Train to the end, killed at each of the moments and resumed; returns a description of each kill.
 
     Raises:
-        RuntimeError: A process failed, or ended before its moment had come.
+        RuntimeError: A process failed, or ended before its moment.
     """
     done: list[dict[str, Any]] = []
     for kill in kills:
@@ -184,16 +184,16 @@ def run_disturbed(
 
 
 def saved_step(folder: Path) -> int | None:
-    """Give the step of a run's last checkpoint; None where there is none yet."""
+    """Return the step of a run's last checkpoint; None if there is none yet."""
     path = next(folder.glob("*_last.pt"), None)
-    return None if path is None else int(checkpointing.read(path)["state"]["env_steps"])
+    return None if path is None else int(checkpointing.read(path)["run"]["env_steps"])
 
 
 # The comparison
 
 
 def same(a: Any, b: Any) -> bool:
-    """Compare bit for bit, through dictionaries and lists."""
+    """Compare bit for bit, including nested dictionaries and lists."""
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
         return (
             isinstance(a, torch.Tensor)
@@ -209,7 +209,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def logged(folder: Path) -> list[list[str]]:
-    """Read the rows of a run's log, the clock's left out."""
+    """Read the rows of a run's log, without those that depend on the clock."""
     with (folder / "metrics.csv").open(newline="") as file:
         return [row for row in csv.reader(file) if row[1] not in CLOCK]
 
@@ -218,46 +218,49 @@ def compare(one: Path, other: Path) -> dict[str, bool]:
     """Compare two finished runs, part by part."""
     last = [next(folder.glob("*_last.pt")) for folder in (one, other)]
     checkpoints = [checkpointing.read(path) for path in last]
-    first, second = (checkpoint["state"] for checkpoint in checkpoints)
+    first, second = (whole_state(checkpoint) for checkpoint in checkpoints)
     collectors = [state["collector"] for state in (first, second)]
     generators = GENERATORS & first.keys()
-    known = {"agent", "optimizer", "collector", "log_position", *generators}
+    known = {"agent", "optimizer", "collector", *generators}
     parts = {
-        # Observation normalizer included: it is part of the agent.
+        # Includes the observation normalizer, which is part of the agent.
         "weights": same(first["agent"], second["agent"]),
         "optimizer": same(first["optimizer"], second["optimizer"]),
         "generators": all(same(first[name], second[name]) for name in generators),
         "environments": same(collectors[0]["env"], collectors[1]["env"]),
         **{name: same(collectors[0][name], collectors[1].get(name)) for name in collectors[0].keys() - {"env"}},
-        # The log's length in bytes is the clock's: its numbers are longer or shorter.
         "counters": first.keys() == second.keys() and all(same(first[k], second[k]) for k in first.keys() - known),
         "metrics": logged(one) == logged(other),
     }
-    if checkpoints[0]["memory"] is not None:
+    if checkpoints[0]["replay"] is not None:
         replays = [replay_of(path, checkpoint) for path, checkpoint in zip(last, checkpoints, strict=True)]
-        counters = [{k: v for k, v in c["memory"].items() if k != "segments"} for c in checkpoints]
+        counters = [{k: v for k, v in c["replay"].items() if k != "segments"} for c in checkpoints]
         parts["replay"] = same(*replays) and same(*counters)
     best = [path.with_name(path.name.replace("_last", "_best")) for path in last]
     if any(path.exists() for path in best):
-        states = [checkpointing.read(path)["state"] if path.exists() else {} for path in best]
-        for state in states:
-            state.pop("log_position", None)
-        parts["best"] = same(*states)
+        parts["best"] = same(*(whole_state(checkpointing.read(path)) if path.exists() else {} for path in best))
     return parts
 
 
+def whole_state(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Return the states of a trainer and of its run as one, without what the clock decides."""
+    # The log's length in bytes is such: numbers of the clock are longer or shorter.
+    run = {name: value for name, value in checkpoint["run"].items() if name != "log_position"}
+    return {**run, **checkpoint["state"]}
+
+
 def replay_of(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Read the replay that a checkpoint remembers."""
-    index = checkpoint["memory"]
+    """Read the replay buffer that belongs to a checkpoint."""
+    index = checkpoint["replay"]
     shape = (index[name] for name in ("capacity", "num_envs", "obs_dim", "action_dim", "log_probs"))
     replay = ReplayBuffer(*shape)
-    replay.load(memory_folder(path), index)
+    replay.load(replay_folder(path), index)
     names = ("obs", "actions", "rewards", "flags", *["log_probs"] * index["log_probs"])
     return {name: torch.from_numpy(getattr(replay, name)) for name in names}
 
 
 def run_case(case: Case, folder: Path, kills: list[Kill]) -> dict[str, Any]:
-    """Run a case both ways and compare."""
+    """Run a case with and without kills, and compare."""
     begin = time.perf_counter()
     row: dict[str, Any] = {"case": vars(case), "kills": [], "parts": {}, "identical": False, "error": None}
     try:
@@ -275,20 +278,20 @@ def run_case(case: Case, folder: Path, kills: list[Kill]) -> dict[str, Any]:
 def main() -> None:
     """Run the cases and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="where the table goes (JSON)")
+    parser.add_argument("--out", type=Path, required=True, help="file for the table (JSON)")
     parser.add_argument("--envs", nargs="+", default=list(ENVIRONMENTS), help="environments")
     parser.add_argument("--num-envs", nargs="+", type=int, default=[1, 4], help="1 in process, more in subprocesses")
-    parser.add_argument("--kills", type=int, default=10, help="kills a case")
-    parser.add_argument("--at-start", type=float, default=0.2, help="share of the kills at the start of a process")
-    parser.add_argument("--total-steps", type=int, default=30_720, help="environment steps a run")
+    parser.add_argument("--kills", type=int, default=10, help="kills per case")
+    parser.add_argument("--at-start", type=float, default=0.2, help="fraction of the kills at the start of a process")
+    parser.add_argument("--total-steps", type=int, default=30_720, help="environment steps per run")
     parser.add_argument("--algo", default="ppo", choices=list(ALGORITHM_FIELDS), help="the algorithm")
     parser.add_argument("--checkpoint-interval", type=int, default=997, help="steps between checkpoints")
     parser.add_argument("--compile", action="store_true", help="compile the gradient steps")
-    parser.add_argument("--seed", type=int, default=1, help="of the runs and of the moments")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the runs and of the moments")
     parser.add_argument("--keep", type=Path, help="folder to keep the runs in; by default they are removed")
     options = parser.parse_args()
     from benchmarks.provenance import (
-        hardware,  # not above: a process that works is started as a file, without its package
+        hardware,  # not above: a worker process is started as a file, without its package
     )
 
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -315,7 +318,7 @@ def main() -> None:
             folder.mkdir(parents=True)
             row = run_case(case, folder, draw_kills(rng, options.kills, options.total_steps, options.at_start))
             table["cases"].append(row)
-            options.out.write_text(json.dumps(table, indent=1) + "\n")  # after each case: an evening's work is not lost
+            options.out.write_text(json.dumps(table, indent=1) + "\n")  # after each case, so that no result is lost
             failed = [name for name, equal in row["parts"].items() if not equal]
             verdict = "identical" if row["identical"] else f"DIFFERS: {row['error'] or ', '.join(failed)}"
             print(

@@ -1,10 +1,11 @@
-"""Learning as evidence: trains tasks over seeds with their presets, one process a run, and keeps the results as data.
+"""Measure learning: train tasks with their presets over several seeds, one process per run, and store the results.
 
     python -m benchmarks.learn ppo HalfCheetah-v5 Hopper-v5 --seeds 101 102 103 --jobs 16 --out benchmarks/results
 
 writes, for each task, ``OUT/<algo>/<task>/seed<k>.csv`` (every evaluation of the run: step, mean, std, min, max, median
-and mean length of its episodes) and one row a seed in ``OUT/<algo>/<task>/runs.csv``: the evaluation at the end of the
-budget with the last weights, the steps a second, and what it was made with. `benchmarks/summary.py` makes the table.
+and mean length of its episodes) and one row per seed in ``OUT/<algo>/<task>/runs.csv``: the evaluation at the end of
+the budget with the last weights, the steps per second without evaluation, and command, commit, hardware and versions.
+`benchmarks/summary.py` makes the table.
 """
 
 from __future__ import annotations
@@ -23,25 +24,29 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.provenance import gpu, hardware, import_from
+
 VERSIONS = ("python", "torch", "gymnasium", "mujoco", "dm-control")
 EVALUATION = ("return_mean", "return_std", "return_min", "return_max", "return_median", "length_mean")
 
 
-def train_one(algo: str, env_id: str, seed: int, device: str, overrides: Sequence[str], folder: Path) -> float:
-    """Train one run in a process of its own; returns the seconds it took."""
+def train_one(
+    algo: str, env_id: str, seed: int, device: str, overrides: Sequence[str], folder: Path, tree: Path | None = None
+) -> float:
+    """Train one run in a process of its own, with the code of `tree`; returns the seconds it took."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "minerva.cli", "train", algo, "--env", env_id, "--seed", str(seed)]
     command += ["--device", device, "--out-dir", str(folder), *overrides]
-    # One thread a process: the runs beside it use the other cores.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # One thread per process: parallel runs use the other cores.
+    environment = {**(import_from(tree) if tree else os.environ), "OMP_NUM_THREADS": "1"}
     log = folder.with_suffix(".log")
     with log.open("w") as file:
-        subprocess.run(command, check=True, stdout=file, stderr=subprocess.STDOUT, env=environment)
+        subprocess.run(command, check=True, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=tree)
     return time.perf_counter() - begin
 
 
 def read_metrics(folder: Path) -> dict[int, dict[str, float]]:
-    """Read a run's log: for each step, its metrics."""
+    """Read a run's log: the metrics of each step."""
     table: dict[int, dict[str, float]] = {}
     with (folder / "metrics.csv").open() as file:
         for row in csv.DictReader(file):
@@ -50,7 +55,7 @@ def read_metrics(folder: Path) -> dict[int, dict[str, float]]:
 
 
 def keep(folder: Path, out: Path, row: dict[str, Any]) -> dict[str, Any]:
-    """Keep a finished run's evaluations as a curve, and its end as a row."""
+    """Store the evaluations of a finished run as a curve, and the last one as a row."""
     table = read_metrics(folder)
     evaluations = {step: metrics for step, metrics in table.items() if "eval/return_mean" in metrics}
     out.mkdir(parents=True, exist_ok=True)
@@ -83,15 +88,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1)))
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--commit", default=None, help="of the code, where git is not at hand")
+    parser.add_argument("--commit", default=None, help="commit of the code, if git is not available")
     arguments, overrides = parser.parse_known_args()
-    from benchmarks.provenance import gpu, hardware
     from minerva.checkpointing import git_commit, versions
 
     found = versions()
     provenance = {
         "commit": arguments.commit or git_commit(),
-        "hardware": f"{hardware()}, one core a run"
+        "hardware": f"{hardware()}, one core per run"
         + (f", {gpu()} for {arguments.jobs} runs at a time" if arguments.device != "cpu" else ""),
         "versions": " ".join(f"{name}={found[name]}" for name in VERSIONS if name in found),
     }

@@ -1,5 +1,25 @@
-"""What a measurement was made on."""
+"""Describe the hardware and the code of a measurement."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
 
 from minerva.utils.hardware import gpu, hardware
 
-__all__ = ["gpu", "hardware"]
+__all__ = ["commit_of", "gpu", "hardware", "import_from"]
+
+
+def import_from(tree: Path) -> dict[str, str]:
+    """Return environment variables under which Python imports `minerva` from a checkout.
+
+    Start the process in that folder too: `python -m` looks there first.
+    """
+    return {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def commit_of(tree: Path) -> str:
+    """Return the commit of a checkout, with "-dirty" where files were changed."""
+    command = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

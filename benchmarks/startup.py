@@ -1,8 +1,8 @@
-"""How long `minerva train` takes to its first step of an environment, beside bare imports of what it needs.
+"""Measure the time from `minerva train` to the first environment step, compared with bare imports of its packages.
 
     python -m benchmarks.startup --out benchmarks/results/speed/startup.json
 
-Both are processes of their own, in turns; the medians count.
+Each measurement is a separate process; the two take turns, and the result is the median.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BARE = {
     "CartPole-v1": "import torch, gymnasium; gymnasium.make('CartPole-v1')",
     "HalfCheetah-v5": "import torch, gymnasium, mujoco; gymnasium.make('HalfCheetah-v5')",
 }
-# The first call of a batch's `step` is its reset; the second is a step. Evaluations are left out.
+# The first call of a batch's `step` is its reset; the second is a step. Without evaluation.
 TRAIN = """
 import os, sys
 from minerva.environments import gymnasium_backend as backend
@@ -41,7 +41,7 @@ main(["train", *sys.argv[1:]])
 
 
 def seconds(*command: str) -> float:
-    """Time a process."""
+    """Return the duration of a process in seconds."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-W", "ignore", *command], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - begin
@@ -58,7 +58,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     for env, imports in BARE.items():
         for algo in ("ppo", "mpo", "vmpo"):
-            if algo == "mpo" and env == "CartPole-v1":  # it has no discrete actions
+            if algo == "mpo" and env == "CartPole-v1":  # MPO has no discrete actions
                 continue
             bare, train = [], []
             for _ in range(arguments.repeats):

@@ -1,6 +1,6 @@
-"""Makes the tables of results in the README from the data under ``benchmarks/results``.
+"""Make the result tables of the README from the data in ``benchmarks/results``.
 
-`python -m benchmarks.summary` prints them; with `--write` they are put into README.md, between their markers.
+`python -m benchmarks.summary` prints them; `--write` also writes them into README.md, between their markers.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ SPEED_TITLES = {
     "pool-64": "… 64 environments, rollouts of 4096, minibatches of 1024",
     "cartpole-8": "PPO, CartPole-v1, 8 environments, rollouts of 1024, minibatches of 256, 4 epochs",
     "recurrent-cartpole-8": "… with an LSTM, minibatches of 512",
-    "mpo-update-small": "An update of MPO, batch 256, 20 samples, two (256, 256) networks",
+    "mpo-update-small": "One MPO update, batch 256, 20 samples, two (256, 256) networks",
     "mpo-update-large": "… policy (256, 256, 256), critic (512, 512, 256)",
 }
 TOLERANCE = 0.01
-"""How far from a budget, as a share of it, an evaluation may lie to count as made there: updates come in batches."""
+"""Relative distance from a step budget at which an evaluation still counts as made there: updates come in batches."""
 
 
 class Result(NamedTuple):
-    """What one seed came to."""
+    """The result of one seed."""
 
     steps: int
     mean_return: float
-    steps_a_second: int
+    steps_per_second: int
 
 
 def results(folder: Path, budget: int | None) -> list[Result]:
-    """Read a task's results, a seed each: at the runs' end, or at a budget that those of them reached."""
+    """Read a task's results, one per seed: at the end of the runs, or at a budget, for the runs that reached it."""
     file = folder / "runs.csv"
     if not file.exists():
         return []
@@ -58,15 +58,15 @@ def results(folder: Path, budget: int | None) -> list[Result]:
 
 
 def read(file: Path) -> list[dict[str, str]]:
-    """Read a table."""
+    """Read a CSV table."""
     with file.open() as handle:
         return list(csv.DictReader(handle))
 
 
 def table(algo: str) -> str:
-    """Make the Markdown table of one algorithm, a row a task and budget, in the order of published.toml."""
+    """Make the Markdown table of one algorithm: one row per task and budget, in the order of published.toml."""
     lines = [
-        "| task | steps | seeds | mean of seeds [95% interval] | each seed | published at that budget | set out for | "
+        "| task | steps | seeds | mean of seeds [95% interval] | each seed | published at that budget | target | "
         "steps/s |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
@@ -78,7 +78,7 @@ def table(algo: str) -> str:
             returns = [result.mean_return for result in found]
             summary = summarize(returns)
             interval = f" [{summary.low:.0f}, {summary.high:.0f}]" if len(found) > 1 else ""
-            pace = round(statistics.median(result.steps_a_second for result in found))
+            pace = round(statistics.median(result.steps_per_second for result in found))
             cells = (
                 env_id,
                 f"{max(result.steps for result in found):,}",
@@ -94,16 +94,16 @@ def table(algo: str) -> str:
 
 
 def speed_table() -> str:
-    """Make the Markdown table of Minerva's speed beside its peers', a row a comparison."""
+    """Make the Markdown table that compares Minerva's speed with its peers': one row per comparison."""
     comparisons = json.loads((HERE / "results" / "speed" / "peers.json").read_text())
-    lines = ["| | Minerva | peers |", "| --- | --- | --- |"]
+    lines = ["| steps per second; for an update, ms | Minerva | peers |", "| --- | --- | --- |"]
     for name, title in SPEED_TITLES.items():
         comparison = comparisons[name]
         medians = {row: found["median"] for row, found in comparison["contenders"].items()}
         updates = comparison["unit"] == "updates/s"
         ours = {row: medians.pop(row) for row in comparison["ratios"]}
         best = max(ours.values())
-        peers: dict[str, float] = {}  # the faster of the two ways in which some of them ran
+        peers: dict[str, float] = {}  # the faster of the two thread settings that some of them ran with
         for row, median in medians.items():
             short = row.removesuffix(", one thread").removesuffix(", one core")
             peers[short] = max(median, peers.get(short, 0))
@@ -121,7 +121,7 @@ def speed_table() -> str:
 
 
 def readme_with(text: str) -> str:
-    """Put the tables between the markers of the README's text."""
+    """Return the README's text with the tables between their markers."""
     tables = {name: table(algo) for algo, name in ALGORITHMS.items()} | {"Speed": speed_table()}
     for name, made in tables.items():
         begin, end = f"<!-- {name}: made by benchmarks/summary.py -->", f"<!-- /{name} -->"

@@ -1,9 +1,9 @@
-"""What two runs on one machine leave each other: the steps a second of a run alone, and of two at once.
+"""Measure how two runs on one machine slow each other down: steps per second of one run alone, and of two at once.
 
     python -m benchmarks.two_runs --out benchmarks/results/speed/two_runs.json
 
-Each run is a process of its own, measured by `minerva bench`: with the threads that it takes by itself, with one, and
-with threads that wait as long as OpenMP lets them where Minerva says nothing.
+Each run is a separate process, measured by `minerva bench`: with Minerva's default number of threads, with one thread,
+and with threads that spin as long as they do by default in OpenMP.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 
 
 def measure(arguments: tuple[str, ...], compiled: bool, seconds: float, setting: dict[str, str]) -> float:
-    """Give the steps a second of one run."""
+    """Return the environment steps per second of one run."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "bench.json"
         command = ["bench", *arguments, "--compile", str(compiled), "--seconds", str(seconds), "--json", str(file)]
@@ -52,7 +52,7 @@ def measure(arguments: tuple[str, ...], compiled: bool, seconds: float, setting:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=8.0, help="a measurement")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds per measurement")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     from benchmarks.provenance import hardware

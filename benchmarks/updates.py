@@ -1,9 +1,9 @@
-"""What an update of MPO and V-MPO takes, on a CPU or a GPU, and on a GPU PPO and MPO end to end.
+"""Measure the time of an MPO and a V-MPO update on a CPU or a GPU; on a GPU also whole training of PPO and MPO.
 
     python -m benchmarks.updates --device cuda --out benchmarks/results/speed/h200.json
     python -m benchmarks.updates --device cpu --out benchmarks/results/speed/updates-cpu.json
 
-Every variant is warmed up, and then they take turns: what else the machine does falls on all alike.
+Every variant is warmed up; then the variants take turns, so that other load on the machine affects all of them equally.
 """
 
 from __future__ import annotations
@@ -25,37 +25,42 @@ SIZES: dict[str, dict[str, Any]] = {
 BATCH, SAMPLES = 256, 20
 
 
-def mpo_update(device: str, size: str, acceleration: Any, in_pieces: bool = True, **fields: Any) -> Callable[[], Any]:
-    """Prepare an update of MPO for HalfCheetah-v5 on a random batch."""
+def mpo_update(
+    device: str, size: str, compiled: bool, captured: bool = False, in_pieces: bool = True, **fields: Any
+) -> Callable[[], Any]:
+    """Prepare an MPO update for HalfCheetah-v5 on a random batch."""
     import torch
 
     from minerva import MPOTrainer
+    from minerva.acceleration.applied import Acceleration
     from minerva.trainers.mpo.update import Batch
 
     trainer = MPOTrainer(
         "HalfCheetah-v5", 1, device, console=False, action_samples=SAMPLES, batch_size=BATCH, replay_size=1000,
         **SIZES[size], **fields,
     )  # fmt: skip
-    trainer.acceleration = acceleration
-    trainer.agent.compute.in_pieces = in_pieces
-    step = trainer._make_step()
+    agent = trainer.agent
+    agent.set_acceleration(Acceleration(compiled, captured))
+    if not in_pieces:
+        agent.q.widest_layer = 1  # as if all rows fitted into the cache at once
     torch.manual_seed(0)
     obs_dim, act_dim = trainer.env.observation_dim, trainer.action_dim
     shapes = ((obs_dim,), (act_dim,), (), (), (obs_dim,))
     batch = Batch(*(torch.rand(BATCH, *shape, device=device) for shape in shapes))
-    return lambda: step(*batch, *trainer.agent.draw_noise(batch))
+    return lambda: agent.step(batch, agent.draw_noise(batch))
 
 
-def vmpo_update(device: str, compile_it: bool, capture_it: bool) -> Callable[[], Any]:
-    """Prepare an update of V-MPO on a rollout of 4096 samples, 16 M-steps, two (256, 256) networks."""
+def vmpo_update(device: str, compiled: bool, captured: bool) -> Callable[[], Any]:
+    """Prepare a V-MPO update on a rollout of 4096 samples, with 16 M-steps and two (256, 256) networks."""
     import torch
 
     from minerva import VMPOTrainer
+    from minerva.acceleration.applied import Acceleration
 
     trainer = VMPOTrainer(
         "HalfCheetah-v5", 1, device, console=False, num_envs=64, rollout_steps=64, m_steps=16,
     )  # fmt: skip
-    trainer.agent.use_accelerated(compile_it, capture_it)
+    trainer.set_acceleration(Acceleration(compiled, captured))
     rollout = trainer.collector.rollout
     torch.manual_seed(0)
     rollout.obs.normal_()
@@ -65,7 +70,7 @@ def vmpo_update(device: str, compile_it: bool, capture_it: bool) -> Callable[[],
 
 
 def milliseconds(variants: dict[str, Callable[[], Any]], device: str, repeats: int) -> dict[str, float]:
-    """Time variants in turns; the median of each."""
+    """Time variants in turn; returns the median of each in milliseconds."""
     import torch
 
     def run(call: Callable[[], Any]) -> float:
@@ -86,7 +91,7 @@ def milliseconds(variants: dict[str, Callable[[], Any]], device: str, repeats: i
 
 
 def ppo_steps_per_second(device: str, num_envs: int, rollout_steps: int, minibatch: int, updates: int) -> list[float]:
-    """Train PPO on HalfCheetah-v5 end to end, three times over some updates, on EnvPool."""
+    """Measure whole training of PPO on HalfCheetah-v5 with EnvPool: steps per second of three segments of updates."""
     from minerva import PPOTrainer
 
     size = num_envs * rollout_steps
@@ -106,7 +111,7 @@ def ppo_steps_per_second(device: str, num_envs: int, rollout_steps: int, minibat
 
 
 def mpo_steps_per_second(device: str, steps: int, repeats: int) -> dict[str, list[float]]:
-    """Train MPO on one HalfCheetah-v5 end to end, as it is and with updates overlapped, in turns."""
+    """Measure whole training of MPO on one HalfCheetah-v5, without and with overlapped updates, in turn."""
     from minerva import MPOTrainer
 
     found: dict[str, list[float]] = {"one after the other": [], "overlap": []}
@@ -131,7 +136,7 @@ def mpo_steps_per_second(device: str, steps: int, repeats: int) -> dict[str, lis
 
 
 def pool_steps_per_second(num_envs: int, steps: int) -> float:
-    """Step EnvPool alone, with actions that are there already."""
+    """Measure the steps per second of EnvPool alone, with fixed actions."""
     import numpy as np
 
     from minerva.environments import make
@@ -151,7 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=50)
-    parser.add_argument("--commit", default=None, help="of the code, where git is not at hand")
+    parser.add_argument("--commit", default=None, help="commit of the code, if git is not available")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     from benchmarks.provenance import gpu, hardware
@@ -159,17 +164,14 @@ def main() -> None:
 
     device, repeats = arguments.device, arguments.repeats
     on_gpu = device == "cuda"
-    ways: dict[str, Any] = {"eager": "none", "compiled": "compiled"}
-    if on_gpu:
-        ways = {"eager": "none", "captured": "captured", "compiled and captured": "compiled and captured"}
-    found: dict[str, Any] = {}
-    for size in SIZES:
-        found[f"MPO update, {size} networks, ms"] = milliseconds(
-            {name: mpo_update(device, size, way) for name, way in ways.items()}, device, repeats
-        )
     forms = {"eager": (False, False), "compiled": (True, False)}
     if on_gpu:
         forms = {"eager": (False, False), "captured": (False, True), "compiled and captured": (True, True)}
+    found: dict[str, Any] = {}
+    for size in SIZES:
+        found[f"MPO update, {size} networks, ms"] = milliseconds(
+            {name: mpo_update(device, size, *form) for name, form in forms.items()}, device, repeats
+        )
     found["V-MPO update, 4096 samples, 16 M-steps, ms"] = milliseconds(
         {name: vmpo_update(device, *form) for name, form in forms.items()}, device, max(3, repeats // 5)
     )

@@ -1,4 +1,4 @@
-"""Learning curves as small SVG drawings that take their colors from the page."""
+"""Draw learning curves as small SVG figures that take their colors from the page."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LEFT, RIGHT, TOP, BOTTOM = 44, 6, 8, 20
 
 
 def panels(folder: Path, goals: dict[str, list[float]]) -> str:
-    """Draw a panel a task.
+    """Draw one panel per task.
 
     Args:
-        folder: An algorithm's results, a folder a task.
-        goals: What was set out for, by task; those without results are left out.
+        folder: An algorithm's results, one folder per task.
+        goals: Target returns by task; tasks without results are left out.
     """
     drawn = []
     for env_id, wanted in goals.items():

@@ -1,4 +1,4 @@
-"""The annotated source on the site, and formulas of it on other pages."""
+"""Make the annotated source pages of the site, and show formulas from the source on other pages."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ ANNOTATED = "annotated"
 CODE = "code"
 """Folder of the tests on the site."""
 BREAKS = ROOT / "benchmarks/results/formulas.json"
-"""What came of breaking the line of each formula."""
+"""Results of breaking the line of each formula."""
 _PAPER = re.compile(r'<span class="mn-paper">((\w+)[^<]*)</span>')
 _CODE_LINK = re.compile(r'<a href="code:/(?P<path>[^"#]+)(?:#L(?P<line>\d+))?"(?P<rest>[^>]*)>(?P<text>.*?)</a>')
 
 HOW_TO_READ = """
 ## How to read these pages
 
-A formula stands above the line of code that computes it. Right of it are a link to itself (#), the paper and the number
-that the equation has there ([bibliography](../bibliography.md)), and the tests that claim it (✓). They compare the line
-with arrays worked by hand, with slow NumPy written from the paper, or with another library.
+A formula stands above the line of code that computes it. To its right are a link to itself (#), the paper with the
+number of the equation ([bibliography](../bibliography.md)), and the tests that cover it (✓). These tests compare the
+line with arrays computed by hand, with slow NumPy code written from the paper, or with another library.
 
-The first view shows the whole file with the formulas in their places. The second, *Rendered annotations*, goes from
-formula to formula. Code that is copied from either is the source as it stands in the file, markers and all.
+The first view shows the whole file with the formulas in place. The second view, *Rendered annotations*, lists the
+formulas one by one. Code that you copy from either view is the original source, including the `# LaTeX:` comments.
 
-`minerva annotate PATH --out DIR` makes such pages from any Python package. `minerva annotate PATH --check` fails on a
-formula that does not parse, and with `--tests DIR` it names those that no test claims.
+`minerva annotate PATH --out DIR` makes such pages for any Python package. `minerva annotate PATH --check` fails on a
+formula that does not parse; with `--tests DIR` it also names the formulas that no test covers.
 """
 
 
 @cache
 def report() -> Report:
-    """Read all formulas of the package, and the tests that hold them."""
+    """Read all formulas of the package, and the tests that cover them."""
     return examine(ROOT / "minerva", ROOT / "tests", base=ROOT)
 
 
 def pages() -> dict[str, bytes]:
-    """Make the pages and assets of the annotated source, by their place on the site."""
+    """Make the pages and assets of the annotated source, by their path on the site."""
     return {f"{ANNOTATED}/{name}": data for name, data in make_pages(report(), source_url="code:").items()}
 
 
 def tests() -> list[str]:
-    """Name the files of the tests that hold a formula."""
+    """List the test files that cover a formula."""
     return sorted({claim.path for claims in (report().tests or {}).values() for claim in claims})
 
 
 def code_page(path: str) -> str:
-    """Show a test file, each line with an anchor for formulas to link to."""
+    """Show a test file, with an anchor on each line that formulas can link to."""
     module = read_module((ROOT / path).read_bytes(), path, path)
     block = plain_source(module, highlight(module.lines), 1, len(module.lines))
     block = re.sub(r'(<span class="mn-line") data-n="(\d+)"', r'\1 id="L\2" data-n="\2"', block)
@@ -63,7 +63,7 @@ def code_page(path: str) -> str:
 
 
 def with_links(text: str, uri: str) -> str:
-    """Link from formulas to the tests and papers that they name."""
+    """Replace the tests and papers that formulas name by links."""
     up = "../" * uri.count("/")
     paper = rf'<a class="mn-paper" href="{up}bibliography.html#{{}}">\1</a>'
     text = _PAPER.sub(lambda match: match.expand(paper.format(match[2].lower())), text)
@@ -79,7 +79,7 @@ def _link_to_code(match: re.Match[str], uri: str) -> str:
 
 
 def find_formulas(argument: str) -> list[Formula]:
-    """Find the formulas of a function, ``module.function``, or that which starts so, ``module.function: L_V =``."""
+    """Find the formulas of ``module.function``, or the one that starts as in ``module.function: L_V =``."""
     where, _, start = argument.partition(": ")
     found = [formula for formula in report().formulas if formula.place == where and formula.latex.startswith(start)]
     if not found or (start and len(found) > 1):
@@ -88,7 +88,7 @@ def find_formulas(argument: str) -> list[Formula]:
 
 
 def formula(argument: str, uri: str) -> str:
-    """Show formulas of the source, each with a link to its line and its paper."""
+    """Show formulas of the source, each with links to its line and its paper."""
     return "\n\n".join(_equation(one, uri) for one in find_formulas(argument))
 
 
@@ -131,17 +131,24 @@ def excerpt(argument: str, uri: str) -> str:
     return f"{with_links(block, uri)}\n\n{caption}"
 
 
+def annotated_file(path: Path, uri: str) -> str:
+    """Show a file outside the package, whole, as the annotated source does."""
+    place = path.relative_to(ROOT)
+    module = read_module(path.read_bytes(), ".".join(place.with_suffix("").parts), place.as_posix())
+    return with_links(annotated_source(module, Links(None, None)), uri)
+
+
 def coverage(argument: str, uri: str) -> str:
-    """Say how many formulas there are, and how many of them are claimed by a test."""
+    """Say how many formulas there are, and how many of them are covered by a test."""
     total = len(report().formulas)
-    claimed = total - len(report().uncovered)
-    if claimed < total:
-        return f"There are {total} formulas, of which {claimed} are claimed by a test so far."
+    covered = total - len(report().uncovered)
+    if covered < total:
+        return f"There are {total} formulas, of which {covered} are covered by a test so far."
     breaks = json.loads(BREAKS.read_text(encoding="utf-8"))["breaks"]
     noticed = {row["anchor"] for row in breaks if row["noticed_by"]}
     if not noticed.issuperset(formula.anchor for formula in report().formulas):
-        return f"There are {total} formulas, and each is claimed by a test."
+        return f"There are {total} formulas, and each is covered by a test."
     return (
-        f"There are {total} formulas, and each is claimed by a test that fails when the line computes something else: "
-        f"the lines were broken in {len(breaks)} ways, and every one was noticed."
+        f"There are {total} formulas, and each is covered by a test that fails when the line computes something else: "
+        f"the lines were broken in {len(breaks)} ways, and a test detected every one."
     )

@@ -1,8 +1,8 @@
-"""What MkDocs calls to make the pages that come from code and data.
+"""MkDocs hooks that generate pages from code and data.
 
-Whole pages: the annotated source, the tests that its formulas link to, presets, results, API. Within a page a comment
-on a line of its own, such as ``<!-- hyperparameters: ppo -->``, is replaced by what it names. A name that leads nowhere
-fails the build, and so does a comment that is nearly one of these.
+Whole pages: the annotated source, the tests that its formulas link to, presets, results, API. Within a page, a
+directive (a comment on its own line, such as ``<!-- hyperparameters: ppo -->``) is replaced by what it names. A
+directive that names nothing known fails the build, and so does a comment that looks like a misspelled directive.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from docs.formulas import ANNOTATED, CODE  # noqa: E402
 _DIRECTIVE = re.compile(r"^<!-- (?P<kind>[a-z ]+?)(?:: (?P<argument>.+?))? -->$", re.MULTILINE)
 _COMMENT = re.compile(r"<!--(?P<text>.*?)-->", re.DOTALL)
 _FOR_TESTS = ("run", "not run")
-"""Beginnings of the comments that say whether the code below is tried by tests/docs."""
+"""Prefixes of the comments that say whether tests/docs runs the code block below."""
 _WITHOUT_ARGUMENT = ("coverage",)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages that are made here into the navigation."""
-    formulas.report.cache_clear()  # a server builds again when the source has changed
+    """Add the generated pages to the navigation."""
+    formulas.report.cache_clear()  # `mkdocs serve` rebuilds when the source changes
     if formulas.report().problems:
         raise PluginError("\n".join(["formulas that do not hold:", *map(str, formulas.report().problems)]))
     modules = [module.name for module in formulas.report().modules]
@@ -54,7 +54,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made here."""
+    """Add the generated pages."""
 
     def add(uri: str, content: str | bytes, in_nav: bool = True) -> None:
         inclusion = InclusionLevel.UNDEFINED if in_nav else InclusionLevel.NOT_IN_NAV
@@ -73,7 +73,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace the comments that name something, and the links from formulas to tests."""
+    """Replace the directives, and the links from formulas to tests."""
     uri = page.file.src_uri
 
     def replacement(match: re.Match[str]) -> str:
@@ -102,7 +102,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _nearly(comment: re.Match[str]) -> str | None:
-    """Find the directive that a comment was meant to be; None where it is one, or is nothing like one."""
+    """Return the directive that a comment was probably meant to be; None if it is one, or not similar to any."""
     directive = _DIRECTIVE.match(comment.string, comment.start())
     if comment[0].startswith(tuple(f"<!-- {word}" for word in _FOR_TESTS)) or (
         directive and directive[0] == comment[0]
@@ -124,15 +124,24 @@ def _spelling(kind: str) -> str:
 
 
 def example(name: str, uri: str) -> str:
-    """Show a program of examples/, whole."""
+    """Show a whole program of examples/."""
+    return f"```python\n{_example_file(name).read_text(encoding='utf-8')}```"
+
+
+def annotated_example(name: str, uri: str) -> str:
+    """Show a whole program of examples/ with its formulas rendered."""
+    return formulas.annotated_file(_example_file(name), uri)
+
+
+def _example_file(name: str) -> Path:
     path = ROOT / "examples" / f"{name}.py"
     if not path.exists():
         raise ValueError(f"there is no {path.relative_to(ROOT)}")
-    return f"```python\n{path.read_text(encoding='utf-8')}```"
+    return path
 
 
 def api_pages() -> dict[str, tuple[str, list[str]]]:
-    """Sort the package's modules onto pages: one a subpackage, and one for the modules at the top."""
+    """Assign the package's modules to pages: one per subpackage, and one for the top-level modules."""
     pages: dict[str, tuple[str, list[str]]] = {"minerva": ("minerva", [])}
     for path in sorted((ROOT / "minerva").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -145,7 +154,7 @@ def api_pages() -> dict[str, tuple[str, list[str]]]:
 
 
 def api_page(title: str, modules: list[str]) -> str:
-    """Document modules from their docstrings."""
+    """Make an API page from the docstrings of modules."""
     options = "    options:\n      show_root_heading: false\n      show_root_toc_entry: false"
     parts = [f"# `{title}`"]
     if title == "minerva":
@@ -159,6 +168,7 @@ DIRECTIVES: dict[str, Callable[[str, str], str]] = {
     "excerpt": formulas.excerpt,
     "coverage": formulas.coverage,
     "example": example,
+    "annotated example": annotated_example,
     "hyperparameters": tables.hyperparameters,
     "health": tables.health_rules,
     "results": tables.results,

@@ -1,4 +1,4 @@
-"""Takes the pictures of the site in docs/assets/screenshots, from a built site and with a real browser.
+"""Take the screenshots in docs/assets/screenshots from a built site, with a real browser.
 
 `make docs && python docs/screenshots.py` needs Chromium, its driver and selenium.
 """
@@ -25,7 +25,7 @@ scrollTo({ top: top - 140, behavior: "instant" })
 
 
 class Shot(NamedTuple):
-    """A picture of a page."""
+    """A screenshot of a page."""
 
     name: str
     page: str
@@ -37,7 +37,7 @@ class Shot(NamedTuple):
 
 SHOTS = (
     Shot("home", "index.html"),
-    Shot("algorithm", "algorithms/mpo.html", scroll_to="#the-derivation-in-short"),
+    Shot("algorithm", "algorithms/mpo.html", scroll_to="#key-equations"),
     Shot(
         "annotated",
         "annotated/source/minerva.objectives.mpo.html",
@@ -49,12 +49,12 @@ SHOTS = (
         dark=True,
         scroll_to="[id^='minerva.objectives.retrace.retrace_target']",
     ),
-    Shot("phone", "algorithms/mpo.html", 390, 844, scroll_to="#the-derivation-in-short"),
+    Shot("phone", "algorithms/mpo.html", 390, 844, scroll_to="#key-equations"),
 )
 
 
 def take(site: Path, out: Path = OUT) -> None:
-    """Take all pictures."""
+    """Take all screenshots."""
     out.mkdir(parents=True, exist_ok=True)
     with served(site) as address, chromium() as driver:
         for shot in SHOTS:

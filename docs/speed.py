@@ -1,4 +1,4 @@
-"""What was measured of speed: where the time of a step goes, as a drawing."""
+"""Draw speed measurements: where the time of a training step goes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ WIDTH, BAR, GAP, LEFT, RIGHT = 480, 18, 8, 130, 74
 
 
 def time_shares(folder: str, uri: str) -> str:
-    """Draw a bar for each measurement of `minerva bench` in a folder of the results: what a step's time goes into.
+    """Draw one bar per `minerva bench` measurement in a folder of the results: the shares of a step's time.
 
-    All bars have the same length: they show shares, and the steps a second stand beside them.
+    All bars have the same length because they show shares; the steps per second stand beside them.
     """
     files = sorted((SPEED / folder).glob("*.json"))
     if not files:

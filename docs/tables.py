@@ -1,4 +1,4 @@
-"""Tables and sentences about settings, warnings, results and presets, made from code and data."""
+"""Make tables and sentences about settings, warnings, results and presets from code and data."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from docs import figures
 from minerva import api, presets
 from minerva.cli.options import setting_groups
 from minerva.report.statistics import summarize
-from minerva.trainers import health
+from minerva.trainers.mpo.health import MPO_RULES
 from minerva.trainers.vmpo.config import VMPOConfig
+from minerva.trainers.vmpo.health import vmpo_rules
 
 ROOT = Path(__file__).parent.parent
 ACTION_DIM = 6
-"""Of the task that V-MPO's warnings are shown for, HalfCheetah's; their bounds depend on it."""
+"""Action dimensions of the task for which V-MPO's warnings are shown (HalfCheetah); the thresholds depend on it."""
 
 
 # Settings and warnings
 
 
 def hyperparameters(algo: str, uri: str) -> str:
-    """Make tables of an algorithm's settings from its config, under the config's own headings."""
+    """Make tables of an algorithm's settings from its config, grouped under the config's headings."""
     config = api.config_class(algo)
     fields = {field.name: field for field in dataclasses.fields(config)}
 
@@ -52,10 +53,10 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def health_rules(algo: str, uri: str) -> str:
-    """Make a table of the warnings about learning itself."""
+    """Make a table of the health warnings."""
     config = VMPOConfig()
-    vmpo_rules = health.vmpo_rules(config.topk_fraction, config.batch_size, ACTION_DIM)
-    rules = {"mpo": health.MPO_RULES, "vmpo": vmpo_rules}[algo]
+    of_vmpo = vmpo_rules(config.topk_fraction, config.batch_size, ACTION_DIM)
+    rules = {"mpo": MPO_RULES, "vmpo": of_vmpo}[algo]
     rows = []
     for rule in rules:
         bounds = [f"below {rule.below:.3g}"] if math.isfinite(rule.below) else []
@@ -63,20 +64,20 @@ def health_rules(algo: str, uri: str) -> str:
         when = "growing" if rule.growth else " or ".join(bounds)
         said = rule.warning.format(value="…")
         rows.append(f"| `{rule.metric}` | {when} | {rule.checks} | {_cell(said[0].upper() + said[1:])} |")
-    return "\n".join([*_table("metric", "ill when", "checks in a row", "what Minerva says"), *rows])
+    return "\n".join([*_table("metric", "warns when", "checks in a row", "message"), *rows])
 
 
 # Results
 
 
 def results(algo: str, uri: str) -> str:
-    """Give the table that the README has, too."""
+    """Return the result table, the same as in the README."""
     return summary.table(algo)
 
 
 def results_in_short(algo: str, uri: str) -> str:
-    """Give the columns that matter most, and whether what was set out for was reached."""
-    kept = ("task", "steps", "seeds", "mean of seeds [95% interval]", "set out for")
+    """Make a table of the most important columns, and whether the target was reached."""
+    kept = ("task", "steps", "seeds", "mean of seeds [95% interval]", "target")
     rows = [
         f"| {' | '.join(row.cells[name] for name in kept)} | {'yes' if row.reached else '**no**'} |"
         for row in _rows(algo)
@@ -85,12 +86,12 @@ def results_in_short(algo: str, uri: str) -> str:
 
 
 def shortfalls(algo: str, uri: str) -> str:
-    """Say in a sentence which goals were not reached."""
+    """Say in one sentence which targets were not reached."""
     rows = _rows(algo)
     missed = [f"{row.cells['task']} at {row.cells['steps']} steps" for row in rows if not row.reached]
     if not missed:
-        return f"All {len(rows)} goals were reached."
-    return f"**Goals not reached, {len(missed)} of {len(rows)}:** {listed(missed)}."
+        return f"All {len(rows)} targets were reached."
+    return f"**Targets not reached, {len(missed)} of {len(rows)}:** {listed(missed)}."
 
 
 class _Row(NamedTuple):
@@ -108,7 +109,7 @@ def _rows(algo: str) -> list[_Row]:
 
 
 def _reached(algo: str) -> list[bool]:
-    """Compare means with goals, a row of the table each; the table's own means are rounded."""
+    """Compare unrounded means with targets, one per row of the table."""
     reached = []
     for env_id, budgets in _published(algo).items():
         for budget in budgets:
@@ -128,20 +129,20 @@ def _folder(algo: str) -> Path:
 
 
 def curves(algo: str, uri: str) -> str:
-    """Draw the learning curves behind the results."""
+    """Draw the learning curves of the results."""
     goals = {env_id: [one["goal"] for one in budgets] for env_id, budgets in _published(algo).items()}
     return figures.panels(_folder(algo), goals)
 
 
 def results_page() -> str:
-    """Put the tables above what benchmarks/results/README.md says about them."""
+    """Make the results page: the tables, then the text of benchmarks/results/README.md."""
     text = (summary.HERE / "results" / "README.md").read_text(encoding="utf-8")
     title, _, rest = text.partition("\n")
     if not title.startswith("# "):
         raise ValueError("benchmarks/results/README.md: must begin with a title")
-    parts = ["# Results", "Made from the data in `benchmarks/results/` when this site was built."]
+    parts = ["# Results", "These tables are made from the data in `benchmarks/results/` when this site is built."]
     for algo, name in summary.ALGORITHMS.items():
-        parts += [f"## {name}: the table {{ #{algo}-table }}", summary.table(algo), shortfalls(algo, "")]
+        parts += [f"## {name}: results {{ #{algo}-table }}", summary.table(algo), shortfalls(algo, "")]
     return "\n\n".join([*parts, rest.strip()]) + "\n"
 
 
@@ -150,7 +151,7 @@ def results_page() -> str:
 
 @dataclasses.dataclass
 class PresetNotes:
-    """What the comments of a file of presets say."""
+    """The comments of a preset file."""
 
     intro: str = ""
     sections: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # heading -> ids
@@ -158,7 +159,7 @@ class PresetNotes:
 
 
 def preset_notes(text: str) -> PresetNotes:
-    """Read the comments: the first is on all, one before a blank line heads a section, one above a table is a note."""
+    """Read the comments: the first is the intro, one before a blank line is a heading, one above a table is a note."""
     found = PresetNotes()
     heading, waiting = "Tasks", list[str]()
     for line in text.splitlines():
@@ -178,15 +179,15 @@ def preset_notes(text: str) -> PresetNotes:
 
 
 def presets_page(algo: str) -> str:
-    """Show a file of presets."""
+    """Make the page of a preset file."""
     name = summary.ALGORITHMS[algo]
     text = (ROOT / "minerva" / "presets" / f"{algo}.toml").read_text(encoding="utf-8")
     notes, common = preset_notes(text), tomllib.loads(text).get("common", {})
     known = presets.load_presets(algo)
     parts = [
         f"# Presets of {name}",
-        f"{notes.intro}\n\n`minerva train {algo} --env ID` applies them. Any of them can be changed by an option of "
-        f"its name; `--preset none` leaves all out. [What the settings mean](../algorithms/{algo}.md#settings).",
+        f"{notes.intro}\n\n`minerva train {algo} --env ID` applies them. An option of the same name overrides a "
+        f"setting; `--preset none` ignores the preset. [What the settings mean](../algorithms/{algo}.md#settings).",
     ]
     if common:
         rows = [f"| `{field}` | `{value}` |" for field, value in common.items()]
@@ -207,7 +208,7 @@ def _toml(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-# Small things
+# Helpers
 
 
 def _table(*heads: str) -> list[str]:
@@ -219,5 +220,5 @@ def _cell(value: Any) -> str:
 
 
 def listed(items: list[str]) -> str:
-    """Join items to a part of a sentence."""
+    """Join items with commas and "and"."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

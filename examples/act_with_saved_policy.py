@@ -1,6 +1,6 @@
-"""Act with a policy that was trained before: no trainer, and no environment but your own.
+"""Act with a saved policy: this needs no trainer, only your own environment.
 
-Run it with `python examples/act_with_saved_policy.py [episodes] [RUN]`. Without a run, a short one is trained first.
+Run it with `python examples/act_with_saved_policy.py [episodes] [RUN]`. Without RUN, it trains a short run first.
 """
 
 import sys
@@ -15,7 +15,7 @@ def main(episodes: int = 5, run: str | None = None) -> None:
     if run is None:
         run = tempfile.mkdtemp() + "/run"
         minerva.train("ppo", "Pendulum-v1", total_steps=2048, out_dir=run, eval_episodes=3, console=False)
-    policy = minerva.load(run)  # which="best" takes the best checkpoint instead of the last
+    policy = minerva.load(run)  # which="best" loads the best checkpoint instead of the last
     print(f"{policy.algorithm} on {policy.env_id} after {policy.env_steps:,} steps")
     env = gymnasium.make(policy.env_id)
     for episode in range(episodes):

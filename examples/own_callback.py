@@ -1,4 +1,4 @@
-"""Look into a run with a callback, and end it early when the policy is good enough.
+"""Inspect a run with a callback, and stop it early when the policy is good enough.
 
 python examples/own_callback.py [total_steps] [out_dir]
 """
@@ -12,20 +12,20 @@ from minerva.callbacks import Callback
 
 
 class StopWhenSolved(Callback):
-    """Ends training once the last ten training episodes have reached a mean return."""
+    """Stops training when the last ten training episodes reach a mean return."""
 
     def __init__(self, wanted: float) -> None:
         self.wanted = wanted
         self.returns: deque[float] = deque(maxlen=10)
 
     def on_step(self, trainer: Any) -> bool:
-        """Keep the returns of the episodes that have just ended."""
+        """Store the returns of the episodes that have just ended, and decide whether to stop."""
         self.returns.extend(episode.episode_return for episode in trainer.last_step.episodes)
         solved = len(self.returns) == 10 and sum(self.returns) / 10 >= self.wanted
-        return not solved  # False ends the run; everything is saved
+        return not solved  # False stops the run; everything is saved
 
     def on_rollout_end(self, trainer: Any) -> None:
-        """Say how it goes."""
+        """Print the mean return of the last training episodes."""
         if self.returns:
             print(f"step {trainer.env_steps:,}: last training episodes {sum(self.returns) / len(self.returns):.1f}")
 

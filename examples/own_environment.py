@@ -1,4 +1,4 @@
-"""Train on an environment of your own, with a wrapper: give a function that makes it.
+"""Train on your own environment, with a wrapper: pass a function that makes it.
 
 python examples/own_environment.py [total_steps] [out_dir]
 """
@@ -16,14 +16,14 @@ Vector = NDArray[np.float32]
 
 
 class ReachTarget(gymnasium.Env[Vector, Vector]):
-    """A point on a line is pushed towards a target; the episode ends there."""
+    """Push a point on a line to a target; the episode terminates there."""
 
     observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)  # position, target
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Vector, dict[str, Any]]:
-        """Start at 0, with a target somewhere."""
-        super().reset(seed=seed)  # seeds self.np_random: the run can then be resumed exactly
+        """Start at 0, with a random target."""
+        super().reset(seed=seed)  # seeds self.np_random, so that a run can resume exactly
         self.position, self.target = 0.0, float(self.np_random.uniform(-5.0, 5.0))
         return self._observation(), {}
 

@@ -1,4 +1,4 @@
-"""Stop a run and go on with it in a trainer of its own: it ends with the same weights as a run that never stopped.
+"""Stop a run and resume it in a new trainer: it ends with the same weights as a run that never stopped.
 
 python examples/resume.py [total_steps] [out_dir]
 """
@@ -21,7 +21,7 @@ def main(total_steps: int = 10_240, out_dir: str | None = None) -> None:
     whole = PPOTrainer("Pendulum-v1", seed=1, config=CONFIG)
     whole.train(total_steps, folder / "whole")
 
-    # Stopped in the middle of a rollout, as by Ctrl-C. `minerva train --resume RUN` does what follows.
+    # Stop in the middle of a rollout, like Ctrl-C. `minerva train --resume RUN` does the steps after it.
     stopped = PPOTrainer("Pendulum-v1", seed=1, config=CONFIG)
     stopped.train(total_steps, folder / "stopped", callbacks=lambda trainer: trainer.env_steps < total_steps // 2 + 7)
     print(f"Stopped at step {stopped.env_steps:,}.")

@@ -1,4 +1,4 @@
-"""Train PPO from Python, with a preset and a few settings of your own.
+"""Train PPO from Python with a preset; pass further settings as keyword arguments.
 
 python examples/train_from_python.py [total_steps] [out_dir]
 """
@@ -13,7 +13,7 @@ def main(total_steps: int = 100_000, out_dir: str | None = None) -> None:
     for name, evaluation in (("before", result.first_evaluation), ("after", result.last_evaluation)):
         if evaluation is not None:
             print(f"{name}: return {evaluation.returns.mean():.1f} ± {evaluation.returns.std():.1f}")
-    print(f"The run is in {result.out_dir}; draw it with: minerva plot {result.out_dir}")
+    print(f"The run is in {result.out_dir}; plot it with: minerva plot {result.out_dir}")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,13 @@ from minerva.utils.cores import wait_briefly
 
 if TYPE_CHECKING:
     from minerva.api import Policy, load, train
+    from minerva.callbacks import Callback
     from minerva.compat.stable_baselines.ppo2 import PPO2
+    from minerva.trainers.mpo.config import MPOConfig
     from minerva.trainers.mpo.trainer import MPOTrainer
+    from minerva.trainers.ppo.config import PPOConfig
     from minerva.trainers.ppo.trainer import PPOTrainer
+    from minerva.trainers.vmpo.config import VMPOConfig
     from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 __version__ = "0.1.0"
@@ -19,16 +23,23 @@ __version__ = "0.1.0"
 wait_briefly()
 
 _WHERE = {
+    "Callback": "minerva.callbacks",
+    "MPOConfig": "minerva.trainers.mpo.config",
     "MPOTrainer": "minerva.trainers.mpo.trainer",
     "PPO2": "minerva.compat.stable_baselines.ppo2",
+    "PPOConfig": "minerva.trainers.ppo.config",
     "PPOTrainer": "minerva.trainers.ppo.trainer",
     "Policy": "minerva.api",
+    "VMPOConfig": "minerva.trainers.vmpo.config",
     "VMPOTrainer": "minerva.trainers.vmpo.trainer",
     "load": "minerva.api",
     "train": "minerva.api",
 }
 
-__all__ = ["PPO2", "MPOTrainer", "PPOTrainer", "Policy", "VMPOTrainer", "__version__", "load", "train"]
+__all__ = [
+    "PPO2", "Callback", "MPOConfig", "MPOTrainer", "PPOConfig", "PPOTrainer", "Policy", "VMPOConfig", "VMPOTrainer",
+    "__version__", "load", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

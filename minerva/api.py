@@ -1,9 +1,8 @@
-"""Minerva from Python: train with a preset, and act with what was trained."""
+"""Minerva from Python: train with a preset, and act with a trained policy."""
 
 from __future__ import annotations
 
 import importlib
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,10 +13,9 @@ from minerva.trainers.config import DEFAULT_TOTAL_STEPS
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
     from gymnasium import Space
     from numpy.typing import NDArray
-    from torch import Tensor, nn
+    from torch import nn
 
     from minerva.callbacks import CallbackLike
     from minerva.environments.ids import EnvFactory
@@ -28,78 +26,18 @@ if TYPE_CHECKING:
 NO_PRESET = "none"
 """The preset's name that stands for the config's defaults."""
 
-Act = Callable[["Tensor", "Tensor", bool, "torch.Generator"], "tuple[Tensor, Tensor]"]
-"""From raw, flat observations ``[B, O]`` and the state of a memory ``[B, S]`` to unclipped actions ``[B, A]`` and the
-state after them; the flag is for deterministic ones."""
-
-
-class Shapes(NamedTuple):
-    """What networks are shaped by besides their config."""
-
-    observation_space: Space[Any]
-    action_space: Space[Any]
-    obs_dim: int  # O, length of a row, mask included
-    mask_dim: int
-    make_encoder: Callable[[], nn.Module] | None
-
-    @property
-    def action_dim(self) -> int:
-        """A of continuous actions."""
-        return math.prod(self.action_space.shape or ())
-
-
-class Networks(NamedTuple):
-    """What acts."""
-
-    agent: nn.Module  # what a checkpoint's agent is loaded into
-    state_dim: int  # S, 0 without a memory
-    act: Act
-
 
 class Algorithm(NamedTuple):
     """Where an algorithm's parts are; nothing is imported before it is used."""
 
     config: str  # the config class, as "module.name"
     trainer: str  # the trainer class, likewise
-    networks: Callable[[Any, Shapes], Networks]  # from a config
-
-
-def _ppo_networks(config: Any, shapes: Shapes) -> Networks:
-    from minerva.trainers.ppo.agent import make_agent
-
-    agent = make_agent(config, *shapes)
-    return Networks(agent, agent.state_dim, agent.choose_on)
-
-
-def _mpo_networks(config: Any, shapes: Shapes) -> Networks:
-    from minerva.trainers.mpo.agent import MPOAgent
-
-    # The true bounds come with the checkpoint.
-    agent = MPOAgent(shapes.obs_dim, shapes.action_dim, -1.0, 1.0, config=config)
-    return Networks(agent, 0, _without_memory(agent.choose))
-
-
-def _vmpo_networks(config: Any, shapes: Shapes) -> Networks:
-    from minerva.networks.heads import head_for
-    from minerva.trainers.vmpo.agent import VMPOAgent
-
-    space = shapes.action_space
-    agent = VMPOAgent(
-        shapes.obs_dim, head_for(space).action_dim, config=config, action_space=space, mask_dim=shapes.mask_dim
-    )
-    return Networks(agent, agent.state_dim, agent.choose_on)
-
-
-def _without_memory(choose: Callable[[Tensor, bool, torch.Generator], Tensor]) -> Act:
-    return lambda obs, state, deterministic, generator: (choose(obs, deterministic, generator), state)
 
 
 ALGORITHMS = {
-    "ppo": Algorithm("minerva.trainers.ppo.config.PPOConfig", "minerva.trainers.ppo.trainer.PPOTrainer", _ppo_networks),
-    "mpo": Algorithm("minerva.trainers.mpo.config.MPOConfig", "minerva.trainers.mpo.trainer.MPOTrainer", _mpo_networks),
-    "vmpo": Algorithm(
-        "minerva.trainers.vmpo.config.VMPOConfig", "minerva.trainers.vmpo.trainer.VMPOTrainer", _vmpo_networks
-    ),
+    "ppo": Algorithm("minerva.trainers.ppo.config.PPOConfig", "minerva.trainers.ppo.trainer.PPOTrainer"),
+    "mpo": Algorithm("minerva.trainers.mpo.config.MPOConfig", "minerva.trainers.mpo.trainer.MPOTrainer"),
+    "vmpo": Algorithm("minerva.trainers.vmpo.config.VMPOConfig", "minerva.trainers.vmpo.trainer.VMPOTrainer"),
 }
 
 
@@ -176,7 +114,7 @@ def train(
         out_dir: The run's folder; by default a new one under ``runs/``.
         preset: None for the environment's own preset, if it has one; a name for that one; "none" for the defaults.
         callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
-        make_encoder: Makes your own encoder, for PPO: see `PPOTrainer`.
+        make_encoder: Builds your own encoder, for PPO and V-MPO: see `PPOTrainer`.
         **fields: Fields of the algorithm's config, on top of the preset's.
 
     Returns:
@@ -185,7 +123,7 @@ def train(
     Raises:
         ValueError: An argument breaks a rule; the message says which and what would do.
         EnvironmentFailureError: An environment failed in the middle of the run; what was learned is saved.
-        FloatingPointError: The losses are no longer numbers; the last checkpoint is from before.
+        FloatingPointError: Losses are infinite or not a number; the last checkpoint is from before.
     """
     settings = preset_settings(algo, env_id if isinstance(env_id, str) else _name(env_id), preset)
     config = config_class(algo).from_fields(None, {**settings.fields, **fields})
@@ -221,7 +159,7 @@ def load(
         device: "cpu", "cuda", "auto", …
         which: The checkpoint of a run's folder: the last one, or the one with the best evaluation. Where it is damaged,
             the other is taken, with a warning.
-        make_encoder: Makes the encoder, where the policy was trained with one of your own.
+        make_encoder: Builds the encoder, if the policy was trained with one of your own.
 
     Raises:
         CheckpointError: There is none, or none that can be read.
@@ -240,13 +178,13 @@ def load(
 class Policy:
     """A trained policy with its observation normalizer, read from a checkpoint.
 
-    A policy with a memory remembers what it was shown: call `reset` before each episode.
+    A recurrent policy remembers what it was shown: call `reset` before each episode.
 
     Args:
         path: Where the checkpoint was read from.
         checkpoint: What `minerva.checkpointing.read` gave.
         device: Where the networks run.
-        make_encoder: Makes the encoder, where the policy was trained with one of the user's own.
+        make_encoder: Builds the encoder, if the policy was trained with one of the user's own.
 
     Attributes:
         algorithm: The algorithm that trained it.
@@ -265,15 +203,18 @@ class Policy:
         device: str = "cpu",
         make_encoder: Callable[[], nn.Module] | None = None,
     ) -> None:
-        from minerva.environments.spaces import flat_size, space_from_plain
+        import numpy as np
+
+        from minerva.environments.spaces import flat_size, row_dtype, space_from_plain
+        from minerva.trainers.actor import ActingPolicy, Shapes
         from minerva.trainers.trainer import resolve_device
-        from minerva.utils.seeding import torch_generator
+        from minerva.utils.seeding import initialization_seed, torch_generator
 
         self.path = path
         self.algorithm: str = checkpoint["algorithm"]
         self.env_id: str = checkpoint["env_id"]
         self.seed: int = checkpoint["seed"]
-        self.env_steps: int = checkpoint["state"]["env_steps"]
+        self.env_steps: int = checkpoint["run"]["env_steps"]
         self.config = config_class(self.algorithm).from_fields(None, checkpoint["config"])
         self.observation_space: Space[Any] = space_from_plain(checkpoint["observation_space"])
         self.action_space: Space[Any] = space_from_plain(checkpoint["action_space"])
@@ -281,15 +222,15 @@ class Policy:
         self._mask_dim: int = checkpoint["mask_dim"]
         obs_dim = flat_size(self.observation_space) + self._mask_dim
         shapes = Shapes(self.observation_space, self.action_space, obs_dim, self._mask_dim, make_encoder)
-        networks, self._state_dim, self._act = _algorithm(self.algorithm).networks(self.config, shapes)
-        networks.load_state_dict(checkpoint["state"]["agent"])
-        networks.to(self._device).eval()
-        self._generator = torch_generator(self.seed, "policy", self._device)
-        self._state: Tensor | None = None
+        with initialization_seed(self.seed):  # torch's global generator stays as it is
+            agent = trainer_class(self.algorithm).build_agent(self.config, shapes, self._device).eval()
+        agent.load_state_dict(checkpoint["state"]["agent"])
+        self._row_dtype = row_dtype(self.observation_space) if agent.policy.takes_bytes else np.dtype(np.float32)
+        self._act = ActingPolicy(agent, torch_generator(self.seed, "policy", self._device))
 
     def reset(self) -> None:
-        """Forget what was seen: an episode begins, or a batch of them. Nothing happens without a memory."""
-        self._state = None
+        """Reset the recurrent state: an episode begins, or a batch of them. Other policies have none."""
+        self._act.reset()
 
     def act(self, obs: Any, deterministic: bool = True, action_mask: Any = None) -> NDArray[Any]:
         """Choose actions for raw observations.
@@ -297,7 +238,7 @@ class Policy:
         Args:
             obs: An observation as the environment gives it (an array, or a dict or tuple of them), or a batch: every
                 array with one more dimension in front.
-            deterministic: The policy's likeliest action (the mean of a Gaussian), or a sample of it.
+            deterministic: Take the policy's most likely action (the mean of a Gaussian), or sample.
             action_mask: Which actions are allowed, ``[K]`` or ``[B, K]``, for a policy that was trained with masks;
                 None for all of them.
 
@@ -318,16 +259,7 @@ class Policy:
 
     def act_flat(self, observations: NDArray[Any], deterministic: bool = True) -> NDArray[np.float32]:
         """Choose unclipped actions ``[B, A]`` for raw observations that are rows already, ``[B, O]``."""
-        import torch
-
-        with torch.no_grad():
-            obs = torch.from_numpy(observations).to(self._device)
-            state = self._state
-            if state is None or len(state) != len(obs):
-                state = torch.zeros(len(obs), self._state_dim, device=self._device)
-            chosen, self._state = self._act(obs, state, deterministic, self._generator)
-            actions: NDArray[np.float32] = chosen.cpu().numpy()
-            return actions
+        return self._act(observations.astype(self._row_dtype, copy=False), deterministic)
 
     def _with_mask(self, rows: NDArray[np.float32], action_mask: Any) -> NDArray[np.float32]:
         import numpy as np

@@ -18,9 +18,7 @@ import torch
 
 from minerva import checkpointing
 from minerva.callbacks import Callback
-from minerva.trainers.accelerate import Captured
 from minerva.trainers.config import RunConfig
-from minerva.trainers.gradient_step import FlatStep
 from minerva.trainers.trainer import Trainer
 from minerva.utils.hardware import gpu, hardware, peak_memory
 
@@ -223,7 +221,7 @@ def bench(
             trainer.seed,
             str(trainer.device),
             trainer.env.description,
-            update_path(trainer),
+            str(trainer.acceleration),
             total_steps,
             watch.window,
             Start(*(after - before for before, after in itertools.pairwise(marks))),
@@ -252,19 +250,6 @@ def prepared(config: RunConfig) -> tuple[RunConfig, list[str]]:
 def _busy() -> list[str]:
     load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
     return [f"The machine was busy already (load {load:.1f} on {cores} cores)."] if load >= cores else []
-
-
-def update_path(trainer: Any) -> str:
-    """Say how updates ran: plain, compiled, captured, or compiled and captured."""
-    if trainer.algorithm == "mpo":
-        return "plain" if trainer.acceleration == "none" else str(trainer.acceleration)
-    if trainer.algorithm == "ppo":
-        step = trainer._gradient_step
-        captured = isinstance(step, FlatStep) and step._captured
-    else:
-        captured = isinstance(trainer.agent._steps.m_step, Captured)
-    ways = [name for name, so in (("compiled", trainer.compiled), ("captured", captured)) if so]
-    return " and ".join(ways) or "plain"
 
 
 # Clocks
@@ -306,9 +291,8 @@ class Clocks:
 
     def __init__(self, trainer: Any) -> None:
         collector, cpu = trainer.collector, torch.device("cpu")
-        acts_on = collector.rollout.obs.device if hasattr(collector, "rollout") else cpu
         self.device: torch.device = trainer.device
-        self.acting = Clock(collector, "_act", acts_on)
+        self.acting = Clock(collector, "actor", trainer.actor.device)
         self.simulating = Clock(trainer.env, "step", cpu)
         self.updating = Clock(trainer, "update", trainer.device)
 

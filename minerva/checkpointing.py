@@ -1,4 +1,4 @@
-"""Checkpoints: whole, atomic, and loaded without running code."""
+"""Checkpoints: complete, written atomically, and loaded without running code."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-FORMAT = 3
-"""Raised when an older Minerva could no longer read what this one writes."""
+FORMAT = 4
+"""Increased when an older Minerva can no longer read the files of this one."""
 
 _PACKAGES = ("minerva-rl", "torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy")
 
 
 class CheckpointError(ValueError):
-    """A file is not a checkpoint that can be used here; the message says why."""
+    """A file is not a usable checkpoint; the message says why."""
 
 
 def write(path: Path, checkpoint: dict[str, Any]) -> None:
-    """Write a checkpoint so that, whenever the process dies, `path` holds a whole one: the new or the old.
+    """Write a checkpoint atomically: if the process dies, `path` holds the old or the new one, complete.
 
     Args:
-        path: Where to; its folder exists.
+        path: Destination in an existing folder.
         checkpoint: Tensors and plain values only.
 
     Raises:
-        OSError: It could not be written (a full disk, say); `path` is as it was.
+        OSError: It could not be written (for example, the disk is full); `path` is unchanged.
     """
     temporary = path.with_name(path.name + ".part")
     try:
@@ -45,35 +45,36 @@ def write(path: Path, checkpoint: dict[str, Any]) -> None:
         temporary.replace(path)
     except BaseException as error:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)  # half a checkpoint is of no use and may be what fills the disk
+            temporary.unlink(missing_ok=True)  # half a checkpoint is useless and may fill the disk
         if isinstance(error, (OSError, RuntimeError)):
             raise _write_error(path, error) from error
         raise
 
 
 def _write_error(path: Path, error: OSError | RuntimeError) -> OSError:
-    # torch raises a RuntimeError of its own over the system's error, which says more.
+    # torch raises its own RuntimeError over the system's error, which says more.
     cause: BaseException = error
     while not isinstance(cause, OSError) and cause.__context__ is not None:
         cause = cause.__context__
     number = (cause.errno if isinstance(cause, OSError) else None) or errno.EIO
-    kept = "the checkpoint before it is as it was" if path.exists() else "there is none before it"
+    kept = "the previous checkpoint is unchanged" if path.exists() else "there is no previous checkpoint"
     return OSError(
-        number, f"checkpoint: {path} could not be written ({os.strerror(number)}); {kept}. Make room, or check the disk"
+        number,
+        f"checkpoint: {path} could not be written ({os.strerror(number)}); {kept}. Free some space, or check the disk",
     )
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a checkpoint (tensors and plain values; pickled code is refused).
+    """Read a checkpoint (tensors and plain values only; pickled code is rejected).
 
     Raises:
-        CheckpointError: The file is missing, damaged, not a checkpoint, or of another format.
+        CheckpointError: The file is missing, damaged, not a checkpoint, or has another format.
     """
     if not path.is_file():
         raise CheckpointError(f"checkpoint: there is no file {path}.")
     try:
         with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # torch itself does not compare the checksums
+            damaged = archive.testzip()  # torch does not check the checksums
         if damaged is not None:
             raise CheckpointError(f"checkpoint: {path} is damaged (in {damaged}).")
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
@@ -88,19 +89,19 @@ def read(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"checkpoint: {path} was not written by Minerva.")
     if checkpoint["format"] > FORMAT:
         raise CheckpointError(
-            f"checkpoint: {path} has format {checkpoint['format']}, this Minerva reads up to {FORMAT}; "
-            "update Minerva to use it."
+            f"checkpoint: {path} has format {checkpoint['format']}, but this Minerva reads up to {FORMAT}; "
+            "update Minerva."
         )
     if checkpoint["format"] < FORMAT:
         raise CheckpointError(
-            f"checkpoint: {path} has format {checkpoint['format']}, of an older Minerva; this one reads {FORMAT}. "
-            "Train anew, or use the Minerva that wrote it."
+            f"checkpoint: {path} has format {checkpoint['format']} of an older Minerva, but this one reads {FORMAT}; "
+            "train again, or use the Minerva that wrote it."
         )
     return checkpoint
 
 
 def find(run: Path) -> list[Path]:
-    """List the checkpoints of a run's folder, the last one first, then the best.
+    """List the checkpoints in a run's folder: the last first, then the best.
 
     Raises:
         CheckpointError: There is no such folder, or no checkpoint in it.
@@ -115,30 +116,30 @@ def find(run: Path) -> list[Path]:
     return found
 
 
-class Found(NamedTuple):
-    """A checkpoint that was looked for."""
+class LoadedCheckpoint(NamedTuple):
+    """A checkpoint and the file it was read from."""
 
     path: Path
     checkpoint: dict[str, Any]
-    note: str | None  # a sentence where another one had to be taken
+    note: str | None  # a sentence if the requested checkpoint was damaged
 
 
-def look_up(path: Path, which: Literal["last", "best"] = "last") -> Found:
-    """Read a checkpoint, or one of a run's folder: the last or the best, and where that one is damaged, the other.
+def look_up(path: Path, which: Literal["last", "best"] = "last") -> LoadedCheckpoint:
+    """Read a checkpoint from a file or a run's folder: the last or the best, or the other one if that is damaged.
 
     Raises:
-        CheckpointError: There is none that can be read.
+        CheckpointError: No checkpoint can be read.
     """
     if not path.exists():
         raise CheckpointError(f"run: there is no folder or checkpoint {path}.")
     if path.is_file():
-        return Found(path, read(path), None)
+        return LoadedCheckpoint(path, read(path), None)
     candidates = find(path)
     if which == "best":
         candidates.reverse()
         if not candidates[0].name.endswith("_best.pt"):
             raise CheckpointError(
-                f"run: {path} holds no best checkpoint (*_best.pt), it was not evaluated; take the last one."
+                f"run: {path} holds no best checkpoint (*_best.pt), because it was not evaluated; use the last one."
             )
     problems: list[str] = []
     for candidate in candidates:
@@ -147,12 +148,13 @@ def look_up(path: Path, which: Literal["last", "best"] = "last") -> Found:
         except CheckpointError as error:
             problems.append(str(error))
             continue
-        return Found(candidate, checkpoint, f"{problems[0]} Taking {candidate.name} instead." if problems else None)
+        note = f"{problems[0]} Using {candidate.name} instead." if problems else None
+        return LoadedCheckpoint(candidate, checkpoint, note)
     raise CheckpointError(" ".join(problems))
 
 
 def versions() -> dict[str, str]:
-    """Name the versions of what makes a result."""
+    """Return the versions of Python, the platform and the packages that affect a result."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in _PACKAGES:
         try:
@@ -163,7 +165,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """Name the commit of the user's own work (the current folder's repository), "-dirty" where it was changed."""
+    """Return the commit of the repository of the current folder, with "-dirty" if there are changes, or None."""
     try:
         answer = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
@@ -175,8 +177,8 @@ def git_commit() -> str | None:
 
 
 def command_line() -> str:
-    """Give the command that this process was started with."""
+    """Return the command that started this process."""
     module = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "__main__")
-    # A script has no name, a folder that is run has that one.
+    # A script has no spec; a folder that is run is named "__main__".
     program = Path(sys.argv[0]).name if module == "__main__" else f"python -m {module.removesuffix('.__main__')}"
     return " ".join([program, *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""Evaluation that leaves the training run untouched: own environments, own generators, frozen normalizers."""
+"""Evaluation that does not affect training: its own environments and generators, frozen normalizers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minerva.environments.ids import EnvFactory
 from minerva.environments.workers import IDLE, STEP, LocalGroup
 
 Act = Callable[[Rows], NDArray[np.float32]]
-"""From raw, flat observations ``[E, O]`` (masks at their ends, bytes for images) to actions ``[E, A]``."""
+"""A function from raw flat observations ``[E, O]`` (masks at the end, uint8 for images) to actions ``[E, A]``."""
 
 SEED_OFFSET = 10_000
 """Evaluation environment i of a run is seeded from ``seed + SEED_OFFSET + i``."""
@@ -28,7 +28,7 @@ class Evaluation:
     lengths: NDArray[np.int64]  # [E]
 
     def metrics(self) -> dict[str, float]:
-        """Give the logged summary."""
+        """Return the summary to log."""
         return {
             "eval/return_mean": float(self.returns.mean()),
             "eval/return_std": float(self.returns.std()),
@@ -40,16 +40,17 @@ class Evaluation:
 
 
 class Evaluator:
-    """Runs the first episode of each of E environments, all in step.
+    """Evaluate a policy on one episode in each of E environments, stepped together.
 
-    Every evaluation starts from the same seeds. Environments are made at the first one and kept.
+    Every evaluation starts from the same seeds. The first one builds the environments, the others reuse them.
 
     Args:
-        factory: Makes one environment.
+        factory: Builds one environment.
         episodes: E.
         seed: The run's seed.
-        max_steps: Where an episode that does not end is cut.
-        allow_non_finite: Go on over what is not a finite number, in place of failing: such an episode's return is none.
+        max_steps: Length at which an episode that does not end is cut.
+        allow_non_finite: Continue on values that are not finite instead of raising an error; the return of such an
+            episode may not be finite.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Evaluator:
     def run(self, act: Act, should_stop: Callable[[], bool]) -> Evaluation | None: ...
 
     def run(self, act: Act, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
-        """Evaluate a policy; None where `should_stop`, asked before every step, broke it off."""
+        """Evaluate a policy; return None if `should_stop`, called before every step, stopped it early."""
         if self._group is None:
             self._group = LocalGroup([self._factory] * self._episodes)
         space = self._group.spaces[1]

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 import minerva
-from minerva import PPOTrainer, checkpointing, presets
+from minerva import PPOTrainer, api, checkpointing, presets
 from minerva.checkpointing import CheckpointError
 
 SHORT: dict[str, Any] = {
@@ -113,8 +113,26 @@ def test_unknown_names_are_refused() -> None:
         minerva.train("sac", "Pendulum-v1")
     with pytest.raises(ValueError, match=r"gama: not a setting of PPOConfig. Did you mean gamma"):
         minerva.train("ppo", "Pendulum-v1", gama=1)
-    with pytest.raises(ValueError, match="preset: ppo has none called 'x'"):
+    with pytest.raises(ValueError, match="preset: ppo has no preset 'x'"):
         minerva.train("ppo", "Pendulum-v1", preset="x")
+
+
+def test_what_the_top_level_gives() -> None:
+    from minerva.callbacks import Callback
+    from minerva.trainers.mpo.config import MPOConfig
+    from minerva.trainers.ppo.config import PPOConfig
+    from minerva.trainers.vmpo.config import VMPOConfig
+
+    assert (minerva.PPOConfig, minerva.MPOConfig, minerva.VMPOConfig) == (PPOConfig, MPOConfig, VMPOConfig)
+    assert minerva.Callback is Callback
+    assert {minerva.PPOTrainer, minerva.MPOTrainer, minerva.VMPOTrainer} == {
+        api.trainer_class(algo) for algo in api.ALGORITHMS
+    }
+    assert (minerva.train, minerva.load, minerva.Policy) == (api.train, api.load, api.Policy)
+    assert set(dir(minerva)) == {*minerva._WHERE, "__version__"}
+    assert all(getattr(minerva, name).__name__ == name for name in minerva._WHERE)
+    with pytest.raises(AttributeError, match="module 'minerva' has no attribute 'PPOConfg'"):
+        minerva.PPOConfg  # noqa: B018
 
 
 def test_importing_minerva_does_not_import_what_is_heavy() -> None:
@@ -131,7 +149,7 @@ def test_a_loaded_policy_acts_as_the_trainer_does(pendulum: Path) -> None:
     trainer = PPOTrainer("Pendulum-v1", config=policy.config)  # type: ignore[arg-type]
     trainer.load(pendulum)
     obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32) * 5
-    wanted = trainer.deterministic_action(torch.from_numpy(obs)).detach().numpy()
+    wanted = trainer.agent.get_deterministic_action(torch.from_numpy(obs)).detach().numpy()
     assert np.array_equal(policy.act(obs), np.clip(wanted, -2, 2))
     # The normalizer is part of it: without it the same networks say something else.
     raw = trainer.agent.actor_mean(torch.from_numpy(obs)).detach().numpy()
@@ -218,13 +236,13 @@ def test_nested_observations_of_another_form_are_refused(nested: Path) -> None:
         policy.act({"where": where[:1], "bits": np.zeros(2)})
     with pytest.raises(ValueError, match=r"observation\['bits'\]: must have the shape \(2\)"):
         policy.act({"where": where, "bits": np.zeros(3)})
-    with pytest.raises(ValueError, match="batches of different sizes"):
+    with pytest.raises(ValueError, match=r"batches of the same size, got sizes \[5, 4\]"):
         policy.act({"where": (np.zeros((5, 2, 2)), np.ones(5, dtype=int)), "bits": np.zeros((4, 2))})
 
 
 def test_which_checkpoint(pendulum: Path, tmp_path: Path) -> None:
     last, best = checkpointing.read(pendulum / "ppo_last.pt"), checkpointing.read(pendulum / "ppo_best.pt")
-    best["state"]["env_steps"] = 7
+    best["run"]["env_steps"] = 7
     checkpointing.write(tmp_path / "ppo_last.pt", last)
     with pytest.raises(CheckpointError, match="holds no best checkpoint"):
         minerva.load(tmp_path, which="best")
@@ -235,7 +253,7 @@ def test_which_checkpoint(pendulum: Path, tmp_path: Path) -> None:
         minerva.load(tmp_path, which="first")  # type: ignore[arg-type]
 
     (tmp_path / "ppo_last.pt").write_bytes(b"half a file")
-    with pytest.warns(RuntimeWarning, match=r"ppo_last.pt is damaged .* Taking ppo_best.pt instead"):
+    with pytest.warns(RuntimeWarning, match=r"ppo_last.pt is damaged .* Using ppo_best.pt instead"):
         assert minerva.load(tmp_path).env_steps == 7
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -86,7 +86,7 @@ def test_environment_arguments(refuse: Refuse) -> None:
 
 
 def test_no_environment_at_all(refuse: Refuse) -> None:
-    assert "--env: name an environment, such as --env HalfCheetah-v5" in refuse("train", "ppo")
+    assert "--env: give an environment id, such as --env HalfCheetah-v5" in refuse("train", "ppo")
 
 
 # Settings
@@ -113,10 +113,10 @@ def test_no_environment_at_all(refuse: Refuse) -> None:
         ("--policy-lr 0", ["policy_lr: must be greater than 0, got 0"]),
         ("--optimizer-type rmsprop", ["optimizer-type", "'rmsprop'", "adam", "sgd"]),
         ("--seed -1", ["seed: must be a whole number from 0 on, got -1"]),
-        ("--device quantum", ["device: 'quantum' is not to be had here; use auto or cpu"]),
+        ("--device quantum", ["device: 'quantum' is not available here; use auto or cpu"]),
         ("--gamma much", ["--gamma", "'much'"]),
         ("--gama 0.9", ["--gama: not an option", "Did you mean --gamma"]),
-        ("--preset Pendulun-v1", ["'Pendulun-v1'", "Did you mean Pendulum-v1", "Give none for the defaults"]),
+        ("--preset Pendulun-v1", ["'Pendulun-v1'", "Did you mean Pendulum-v1", "Use 'none' for the defaults"]),
         ("stray", ["stray: not an option"]),
     ],
 )
@@ -130,11 +130,11 @@ def test_settings(refuse: Refuse, words: str, parts: list[str]) -> None:
     [
         ("trian ppo", ["'trian'", "Did you mean train?"]),
         ("train sac --env Pendulum-v1", ["algo: must be ppo or mpo or vmpo, got 'sac'"]),
-        ("train --env Pendulum-v1", ["name an algorithm (ppo, mpo, vmpo)"]),
+        ("train --env Pendulum-v1", ["give an algorithm (ppo, mpo, vmpo)"]),
         ("evaluate", ["RUN"]),
         ("evaluate nowhere", ["nowhere"]),
         ("plot", ["at least one run"]),
-        ("plot nowhere", ["nowhere is not the folder of a run"]),
+        ("plot nowhere", ["nowhere is not a run's folder"]),
         ("presets sac", ["'sac'", "ppo"]),
         ("envs zzzz", ["'zzzz'"]),
     ],
@@ -146,8 +146,8 @@ def test_commands(refuse: Refuse, words: str, parts: list[str]) -> None:
 
 def test_evaluate_and_plot_of_a_run(refuse: Refuse, run: Path) -> None:
     assert "--episodes: must be at least 1, got 0" in refuse("evaluate", str(run), "--episodes", "0")
-    assert "end its name in .png, .svg, .pdf" in refuse("plot", str(run), "--out", "curve.gif")
-    assert "No value of 'nothing' was logged" in refuse("plot", str(run), "--metric", "nothing")
+    assert "must end in .png, .svg, .pdf" in refuse("plot", str(run), "--out", "curve.gif")
+    assert "has no value of 'nothing'" in refuse("plot", str(run), "--metric", "nothing")
 
 
 # Output folders
@@ -157,7 +157,7 @@ def test_output_folder_that_cannot_be_written(refuse: Refuse, tmp_path: Path) ->
     (tmp_path / "file").write_text("not a folder")
     for folder in ("file", "file/below", "/proc/minerva/run"):
         message = refuse(*PENDULUM, "--out-dir", folder)
-        assert f"out_dir: {folder} cannot be made" in message and "choose another folder" in message
+        assert f"out_dir: {folder} cannot be created" in message and "choose another folder" in message
 
 
 def test_output_folder_that_holds_a_run(refuse: Refuse, run: Path) -> None:
@@ -178,7 +178,7 @@ def test_resume_folder_that_is_not_one(refuse: Refuse, tmp_path: Path) -> None:
 def test_resume_takes_its_settings_from_the_run(refuse: Refuse, run: Path) -> None:
     assert "--gamma: not an option" in refuse("train", "ppo", "--resume", "run", "--gamma", "0.5")
     message = refuse("train", "--resume", "run", "--total-steps", "64")
-    assert "--total-steps: the run has taken 128 steps already, got 64; give more" in message
+    assert "--total-steps: must be at least 128, the steps taken so far, got 64" in message
 
 
 @pytest.mark.parametrize("how", [["train", "--resume"], ["train", "ppo", "--resume"], [*PENDULUM, "--init-from"]])
@@ -211,7 +211,7 @@ def test_checkpoint_of_a_newer_format(refuse: Refuse, run: Path) -> None:
     rewrite(run, format=checkpointing.FORMAT + 1)
     for command in (["train", "--resume"], ["evaluate"]):
         message = refuse(*command, "run")
-        assert f"format {checkpointing.FORMAT + 1}, this Minerva reads up to {checkpointing.FORMAT}" in message
+        assert f"format {checkpointing.FORMAT + 1}, but this Minerva reads up to {checkpointing.FORMAT}" in message
         assert "update Minerva" in message
 
 
@@ -232,7 +232,7 @@ def empty(path: Path) -> None:
 def flip_a_bit(path: Path) -> None:
     # Inside the numbers of a weight: the archive around it stays whole.
     content = bytearray(path.read_bytes())
-    weight = torch.load(path, weights_only=True)["state"]["agent"]["actor_mean.2.weight"]
+    weight = torch.load(path, weights_only=True)["state"]["agent"]["policy.policy_encoder.2.weight"]
     content[content.index(weight.numpy().tobytes()) + 100] ^= 1
     path.write_bytes(bytes(content))
 
@@ -248,14 +248,14 @@ def test_damaged_checkpoints(
     assert main(["evaluate", "run", "--episodes", "1"]) == 0
     said = capsys.readouterr()
     assert said.err.startswith("minerva: warning: checkpoint: run/ppo_last.pt is damaged")
-    assert said.err.endswith("Taking ppo_best.pt instead.\n") and said.err.count("\n") == 1
+    assert said.err.endswith("Using ppo_best.pt instead.\n") and said.err.count("\n") == 1
     assert (run / "ppo_best.pt").read_bytes() == best
     # So does resuming. (The console is where it is said.)
     rewrite_best_with_console(run)
     assert main(["train", "--resume", "run", "--total-steps", "256"]) == 0
     said = capsys.readouterr()
-    assert "ppo_last.pt is damaged" in said.out and "Taking ppo_best.pt instead." in said.out
-    assert checkpointing.read(run / "ppo_last.pt")["state"]["env_steps"] == 256
+    assert "ppo_last.pt is damaged" in said.out and "Using ppo_best.pt instead." in said.out
+    assert checkpointing.read(run / "ppo_last.pt")["run"]["env_steps"] == 256
     # With none that is whole, nothing is done.
     for path in run.glob("*.pt"):
         damage(path)
@@ -338,15 +338,16 @@ def test_an_environment_that_fails(
     assert main(["train", "ppo", "--total-steps", "640", *words]) == 1
     said = capsys.readouterr()
     assert said.err == f"minerva: {message}\n"
-    assert said.out == f"Go on with: minerva train --resume {folder}\n"
-    state = checkpointing.read(folder / "ppo_last.pt")["state"]
+    assert said.out == f"Resume with: minerva train --resume {folder}\n"
+    checkpoint = checkpointing.read(folder / "ppo_last.pt")
+    progress, state = checkpoint["run"], checkpoint["state"]
     # Ten steps an episode and one that restarts it: the hundredth step is the 109th, and 108 are saved.
-    assert state["env_steps"] == 108 and state["updates"] == 1
+    assert progress["env_steps"] == 108 and progress["updates"] == 1
     assert state["collector"]["rollout"]["position"] == 108 - 64
     assert all(torch.isfinite(weight).all() for weight in state["agent"].values())
     # What was saved can be gone on from, once the cause is gone: its replay stops short of the hundredth step.
     assert main(["train", "--resume", str(folder), "--total-steps", "128"]) == 0
-    assert checkpointing.read(folder / "ppo_last.pt")["state"]["env_steps"] == 128
+    assert checkpointing.read(folder / "ppo_last.pt")["run"]["env_steps"] == 128
 
 
 def test_a_disk_that_fills_up(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -383,7 +384,8 @@ def test_losses_that_are_not_numbers_never_reach_the_weights(value: float, optim
         trainer.update(total_updates=1)
     after = trainer.agent.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert not trainer.optimizer.state_dict()["state"]
+    moments = trainer.optimizer_state()
+    assert moments.pop("skipped") > 0 and not any(moment.any() for moment in moments.values())
     trainer.close()
 
 
@@ -391,21 +393,20 @@ def test_losses_that_are_not_numbers_never_reach_the_weights(value: float, optim
 def test_a_run_whose_losses_are_not_numbers_ends_with_its_last_checkpoint(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from minerva.trainers.ppo import update
+    from minerva.trainers.on_policy import estimate_advantages
 
     before = (run / "ppo_last.pt").read_bytes()
-    honest = update.estimate_advantages
 
     def poisoned(*args: Any) -> Any:
-        found = honest(*args)
+        found = estimate_advantages(*args)
         return found._replace(returns=found.returns * float("nan"))
 
-    monkeypatch.setattr(update, "estimate_advantages", poisoned)
+    monkeypatch.setattr("minerva.trainers.ppo.update.estimate_advantages", poisoned)
     assert main(["train", "--resume", str(run), "--total-steps", "256"]) == 1
     said = capsys.readouterr()
     assert "Traceback" not in said.err
     assert said.err.splitlines()[-1].startswith(
         "minerva: every loss of update 3 was infinite or not a number; the weights were not touched."
     )
-    assert f"Go on with: minerva train --resume {run}" in said.out
+    assert f"Resume with: minerva train --resume {run}" in said.out
     assert (run / "ppo_last.pt").read_bytes() == before

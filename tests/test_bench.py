@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from benchmarks import provenance
-from minerva import MPOTrainer, PPOTrainer, VMPOTrainer
-from minerva.bench import bench, long_enough, prepared, update_path
+from minerva import PPOTrainer, VMPOTrainer
+from minerva.acceleration.applied import Acceleration
+from minerva.bench import bench, long_enough, prepared
 from minerva.cli import main
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.ppo.config import PPOConfig
@@ -136,9 +137,9 @@ def test_a_slow_environment_is_seen_in_simulating() -> None:
 @pytest.mark.parametrize(
     ("part", "owner", "name", "seconds"),
     [
-        ("acting", "collector", "_act", 0.004),
+        ("acting", "collector", "actor", 0.004),
         ("updating", "trainer", "update", 0.05),
-        ("rest", "collector", "_see", 0.004),
+        ("rest", "collector", "_normalize", 0.004),
     ],
 )
 def test_what_is_slow_is_seen_where_it_is(part: str, owner: str, name: str, seconds: float) -> None:
@@ -161,32 +162,37 @@ def test_the_length_of_the_run_decides_what_is_compiled_and_not_that_of_the_meas
     decided = []
 
     class Watching(VMPOTrainer):
-        def _choose_compiled(self, total_steps: int) -> bool:
+        def gradient_steps(self, total_steps: int) -> float:
             decided.append(total_steps)
-            return False
+            return 0
 
     config = VMPOConfig(rollout_steps=8)
     found = bench(lambda changed: Watching("Pendulum-v1", 1, "cpu", changed), config, 777, steps=1)  # type: ignore[arg-type]
     assert decided == [777] and found.total_steps == 777 and found.path == "plain"
 
 
-def test_the_path_is_named() -> None:
-    ppo = PPOTrainer("Pendulum-v1", 1, "cpu", SMALL)
-    mpo = MPOTrainer("Pendulum-v1", 1, "cpu", replay_size=1000)
-    ppo.compiled = True
-    assert update_path(ppo) == "compiled"
-    mpo.acceleration = "none"
-    assert update_path(mpo) == "plain"
-    mpo.acceleration = "compiled and captured"
-    assert update_path(mpo) == "compiled and captured"
-    ppo.close()
-    mpo.close()
+@pytest.mark.parametrize(
+    ("acceleration", "path"),
+    [
+        (Acceleration(), "plain"),
+        (Acceleration(compiled=True), "compiled"),
+        (Acceleration(True, True), "compiled and captured"),
+    ],
+)
+def test_the_path_is_named(acceleration: Acceleration, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(config: Any) -> PPOTrainer:
+        trainer = PPOTrainer("Pendulum-v1", 1, "cpu", config)
+        trainer.acceleration = acceleration
+        monkeypatch.setattr(trainer, "set_acceleration", lambda acceleration: None)
+        return trainer
+
+    assert bench(make, SMALL, 1000, steps=1).path == path
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are captured on a GPU")
-@pytest.mark.parametrize("words", [PPO, VMPO, [*MPO, "--compile", "auto", "--total-steps", "1000"]])
+@pytest.mark.parametrize("words", [PPO, VMPO, [*MPO, "--total-steps", "1000"]])
 def test_on_a_gpu_updates_are_captured_and_its_memory_is_counted(words: list[str], tmp_path: Path) -> None:
-    found = measured(tmp_path, *words, "--device", "cuda", "--steps", "300")
+    found = measured(tmp_path, *words, "--compile", "auto", "--device", "cuda", "--steps", "300")
     assert found["device"].startswith("cuda") and found["gpu"] == hardware.gpu()
     assert found["path"] == "captured" and found["peak_gpu_memory_bytes"] > 2**20
     assert sum(found["shares"].values()) == pytest.approx(1) and all(share > 0 for share in found["shares"].values())
@@ -213,14 +219,14 @@ def test_what_is_measured_is_what_train_does(tmp_path: Path) -> None:
     ("words", "reason"),
     [
         (["pp0", "--env", "CartPole-v1"], "algo: must be ppo or mpo or vmpo, got 'pp0'"),
-        (["--env", "CartPole-v1"], "bench: name an algorithm (ppo, mpo, vmpo) first, got --env"),
-        (["ppo"], "--env: name an environment"),
+        (["--env", "CartPole-v1"], "bench: give an algorithm (ppo, mpo, vmpo) first, got --env"),
+        (["ppo"], "--env: give an environment id"),
         (["ppo", "--env", "NoSuch-v1"], "env: no environment is called 'NoSuch-v1'"),
         (["mpo", "--env", "CartPole-v1"], "env: CartPole-v1 has the action space Discrete(2)"),
         ([*PPO, "--seconds", "0"], "--seconds: must be greater than 0, got 0"),
         ([*PPO, "--steps", "0"], "--steps: must be at least 1, got 0"),
-        ([*PPO, "--steps", "9", "--seconds", "9"], "--steps: stands in place of --seconds"),
-        ([*PPO, "--json", "no/such/folder.json"], "--json: must be a file in a folder that exists"),
+        ([*PPO, "--steps", "9", "--seconds", "9"], "--steps: cannot be combined with --seconds"),
+        ([*PPO, "--json", "no/such/folder.json"], "--json: must be a file in an existing folder"),
         ([*PPO, "--out-dir", "here"], "--out-dir: not an option of `minerva bench ppo`"),
         ([*PPO, "--total-steps", "100"], "total_steps = 100 is less than rollout_steps * num_envs = 128"),
         ([*PPO, "--init-from", "nowhere"], "run: there is no folder or checkpoint nowhere"),
@@ -252,7 +258,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench"]) == 2
     assert capsys.readouterr().out == text
     assert main(["--help"]) == 0
-    assert "bench       Measure how fast" in capsys.readouterr().out
+    assert "bench       Measure the speed" in capsys.readouterr().out
     assert main(["bench", "ppo", "--env", "CartPole-v1", "--help"]) == 0
     text = capsys.readouterr().out
     assert "minerva bench ppo" in text and "--seconds" in text and "--rollout-steps" in text and "--out-dir" not in text

@@ -33,7 +33,7 @@ def content(number: int = 1, size: int = 100) -> dict[str, Any]:
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """A disk that is full after so many bytes."""
+    """Simulate a disk that is full after `size` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -52,7 +52,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["ppo_last.pt"]
 
 
-def test_generators_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_generators_resume_from_a_checkpoint(tmp_path: Path) -> None:
     ours, theirs = torch_generator(1, "noise"), np.random.default_rng(2)
     torch.randn(5, generator=ours)
     theirs.normal(size=3)
@@ -78,7 +78,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_no_litter(tmp_path: Path, lim
         checkpointing.write(path, content(2, size=100_000))
     assert caught.value.errno == errno.EFBIG
     assert str(path) in str(caught.value) and os.strerror(errno.EFBIG) in str(caught.value)
-    assert "the checkpoint before it is as it was" in str(caught.value)
+    assert "the previous checkpoint is unchanged" in str(caught.value)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
     checkpointing.write(path, content(2, size=100_000))
@@ -86,7 +86,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_no_litter(tmp_path: Path, lim
 
 
 def test_the_first_checkpoint_on_a_full_disk(tmp_path: Path) -> None:
-    with file_size_limit(0), pytest.raises(OSError, match="there is none before it"):
+    with file_size_limit(0), pytest.raises(OSError, match="there is no previous checkpoint"):
         checkpointing.write(tmp_path / "ppo_last.pt", content())
     assert list(tmp_path.iterdir()) == []
 
@@ -124,14 +124,14 @@ def test_killed_while_writing_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
     assert subprocess.run([sys.executable, "-c", script, str(path)], env=environment).returncode == -9
     assert sorted(file.name for file in tmp_path.iterdir()) == ["ppo_last.pt", "ppo_last.pt.part"]
-    assert checkpointing.find(tmp_path) == [path]  # what was left is not taken for a checkpoint
+    assert checkpointing.find(tmp_path) == [path]  # the partial file is not a checkpoint
     assert checkpointing.read(path)["number"] == 1
     checkpointing.write(path, content(2))
     assert [file.name for file in tmp_path.iterdir()] == ["ppo_last.pt"]
     assert checkpointing.read(path)["number"] == 2
 
 
-def test_the_new_one_appears_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_a_complete_checkpoint_replaces_the_old_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "ppo_last.pt"
     checkpointing.write(path, content())
     synced: list[int] = []
@@ -139,7 +139,7 @@ def test_the_new_one_appears_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
     def watch_replace(self: Path, target: Path) -> Path:
         assert synced == [self.stat().st_size], "renamed before all of it was on the disk"
-        assert checkpointing.read(self)["number"] == 2  # whole before it takes the old one's place
+        assert checkpointing.read(self)["number"] == 2  # complete before it replaces the old one
         assert checkpointing.read(path)["number"] == 1
         return replace(self, target)
 
@@ -166,14 +166,14 @@ class Bomb:
         return (Path.touch, (self.path,))
 
 
-def test_pickled_code_is_refused_and_not_run(tmp_path: Path) -> None:
+def test_pickled_code_is_rejected_and_not_run(tmp_path: Path) -> None:
     path, trace = tmp_path / "ppo_last.pt", tmp_path / "trace"
     torch.save({"format": 1, "algorithm": "ppo", "state": Bomb(trace)}, path)
     with pytest.raises(CheckpointError, match=r"ppo_last.pt is damaged or not a checkpoint of Minerva"):
         checkpointing.read(path)
     assert not trace.exists()
     torch.load(path, weights_only=False)
-    assert trace.exists()  # it would have gone off
+    assert trace.exists()  # the code does run where it is allowed
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9, 0.999])
@@ -215,7 +215,7 @@ def test_a_newer_format_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pat
     with monkeypatch.context() as future:
         future.setattr(checkpointing, "FORMAT", checkpointing.FORMAT + 1)
         checkpointing.write(path, content())
-    with pytest.raises(CheckpointError, match=r"format 4, this Minerva reads up to 3; update Minerva"):
+    with pytest.raises(CheckpointError, match=r"format 5, but this Minerva reads up to 4; update Minerva"):
         checkpointing.read(path)
 
 
@@ -224,11 +224,11 @@ def test_an_older_format_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with monkeypatch.context() as past:
         past.setattr(checkpointing, "FORMAT", checkpointing.FORMAT - 1)
         checkpointing.write(path, content())
-    with pytest.raises(CheckpointError, match=r"format 2, of an older Minerva; this one reads 3\. Train anew"):
+    with pytest.raises(CheckpointError, match=r"format 3 of an older Minerva, but this one reads 4; train again"):
         checkpointing.read(path)
 
 
-def test_other_peoples_files(tmp_path: Path) -> None:
+def test_files_that_are_not_checkpoints(tmp_path: Path) -> None:
     path = tmp_path / "ppo_last.pt"
     with pytest.raises(CheckpointError, match="there is no file"):
         checkpointing.read(path)
@@ -259,7 +259,7 @@ def test_find(tmp_path: Path) -> None:
     assert [path.name for path in checkpointing.find(tmp_path)] == ["ppo_last.pt", "ppo_best.pt"]
 
 
-def test_look_up_falls_back_to_the_best_and_says_so(tmp_path: Path) -> None:
+def test_look_up_uses_the_best_if_the_last_is_damaged_and_says_so(tmp_path: Path) -> None:
     last, best = tmp_path / "ppo_last.pt", tmp_path / "ppo_best.pt"
     checkpointing.write(last, content(2))
     checkpointing.write(best, content(1))
@@ -268,16 +268,16 @@ def test_look_up_falls_back_to_the_best_and_says_so(tmp_path: Path) -> None:
     last.write_bytes(last.read_bytes()[:-50])
     path, checkpoint, note = checkpointing.look_up(tmp_path)
     assert (path, checkpoint["number"]) == (best, 1)
-    assert note is not None and "ppo_last.pt is damaged" in note and "Taking ppo_best.pt instead" in note
+    assert note is not None and "ppo_last.pt is damaged" in note and "Using ppo_best.pt instead" in note
     best.write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"ppo_last.pt is damaged.*ppo_best.pt is damaged"):
         checkpointing.look_up(tmp_path)
 
 
-# What made it
+# Versions, commit and command
 
 
-def test_versions_name_what_makes_a_result() -> None:
+def test_versions_of_what_affects_a_result() -> None:
     versions = checkpointing.versions()
     assert {"python", "platform", "torch", "numpy", "gymnasium"} <= versions.keys()
     assert versions["numpy"] == np.__version__

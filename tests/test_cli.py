@@ -80,6 +80,7 @@ def test_groups_cover_the_config_once_and_are_documented() -> None:
         "anneal_lr",
         "optimizer_type",
         "sgd_momentum",
+        "compile",
     ]
     assert list(groups)[:4] == ["networks", "collecting", "updating", "optimizer"]
 
@@ -101,7 +102,7 @@ def test_help_is_quick_and_imports_nothing_heavy(words: list[str]) -> None:
     )
     seconds = []
     for _ in range(3):
-        # The processor's time, not the clock's: what else the machine is doing is not this program's fault.
+        # CPU time, not wall-clock time: other programs on the machine do not count.
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -113,7 +114,7 @@ def test_help_is_quick_and_imports_nothing_heavy(words: list[str]) -> None:
 # train
 
 
-def test_train_says_what_came_of_it(
+def test_train_prints_its_results(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -129,7 +130,7 @@ def test_train_says_what_came_of_it(
     assert lines[-2] == f"Run        {folder.relative_to(tmp_path)}"
     assert lines[-1] == f"Checkpoint {folder.relative_to(tmp_path) / 'ppo_last.pt'}"
     checkpoint = checkpointing.read(folder / "ppo_last.pt")
-    assert checkpoint["seed"] == 5 and checkpoint["total_steps"] == 128
+    assert checkpoint["seed"] == 5 and checkpoint["run"]["total_steps"] == 128
     config = checkpoint["config"]
     assert config["env_kwargs"] == {"g": 2.5}
     assert config["target_kl"] is None
@@ -142,7 +143,7 @@ def test_env_kwargs_are_read_as_python_values() -> None:
     }  # fmt: skip
 
 
-def test_an_environment_without_a_preset_is_told_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_environment_without_a_preset_prints_a_note(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ["--total-steps", "64", "--out-dir", str(tmp_path / "a"), *SHORT[2:-1]]
     text = answer(capsys, "train", "ppo", "--env", "MountainCarContinuous-v0", "--eval-max-steps", "50", *words)
     assert "MountainCarContinuous-v0 has no preset for ppo: training with the defaults." in text
@@ -160,21 +161,22 @@ def test_init_from_starts_a_new_run_with_an_old_policy(
     before = (run / "ppo_last.pt").read_bytes()
     words = ["--total-steps", "64", "--policy-lr", "1e-30", "--out-dir", str(tmp_path / "new"), *SHORT]
     answer(capsys, "train", "ppo", "--env", "Pendulum-v1", "--init-from", str(run), *words)
-    old, new = (checkpointing.read(folder / "ppo_last.pt")["state"] for folder in (run, tmp_path / "new"))
-    assert (old["agent"]["actor_mean.0.weight"] == new["agent"]["actor_mean.0.weight"]).all()
-    assert new["env_steps"] == 64
+    old, new = (checkpointing.read(folder / "ppo_last.pt") for folder in (run, tmp_path / "new"))
+    weights = [checkpoint["state"]["agent"]["policy.policy_encoder.0.weight"] for checkpoint in (old, new)]
+    assert weights[0].equal(weights[1])
+    assert new["run"]["env_steps"] == 64
     assert (run / "ppo_last.pt").read_bytes() == before
 
 
-def test_resume_goes_on_exactly(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_resume_continues_exactly(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     base = ["train", "ppo", "--env", "Pendulum-v1", "--no-anneal-lr", *SHORT]
     answer(capsys, *base, "--total-steps", "128", "--out-dir", str(folder), "--eval-interval", "64")
-    log, state = (folder / "metrics.csv").read_bytes(), checkpointing.read(folder / "ppo_last.pt")["state"]
+    log, state = (folder / "metrics.csv").read_bytes(), checkpointing.read(folder / "ppo_last.pt")["run"]
     text = answer(capsys, "train", "--resume", str(folder))
-    assert text.endswith("It had taken all its steps already; give a larger --total-steps to go on.\n")
+    assert text.endswith("The run has already taken all its steps; give a larger --total-steps to continue.\n")
     assert (folder / "metrics.csv").read_bytes() == log
-    assert checkpointing.read(folder / "ppo_last.pt")["state"]["env_steps"] == state["env_steps"] == 128
+    assert checkpointing.read(folder / "ppo_last.pt")["run"]["env_steps"] == state["env_steps"] == 128
     text = answer(capsys, "train", "ppo", "--resume", str(folder), "--total-steps", "256", "--device", "cpu")
     assert "Before" not in text and f"Run        {folder}" in text
     answer(capsys, *base, "--total-steps", "256", "--out-dir", str(tmp_path / "whole"), "--eval-interval", "64")
@@ -183,7 +185,7 @@ def test_resume_goes_on_exactly(run: Path, capsys: pytest.CaptureFixture[str], t
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_names_the_way_back(tmp_path: Path, number: signal.Signals, status: int) -> None:
+def test_a_signal_saves_the_run_and_prints_how_to_resume(tmp_path: Path, number: signal.Signals, status: int) -> None:
     folder = tmp_path / "my run"
     code = "import sys; from minerva.cli import main; sys.exit(main())"
     words = ["--total-steps", "200000", "--out-dir", str(folder), *SHORT[:-1]]
@@ -202,15 +204,15 @@ def test_a_signal_saves_and_names_the_way_back(tmp_path: Path, number: signal.Si
         process.kill()
     assert process.returncode == status, err
     assert err == ""
-    assert out.splitlines()[-1] == f"Go on with: minerva train --resume '{folder}'"
+    assert out.splitlines()[-1] == f"Resume with: minerva train --resume '{folder}'"
     checkpoint = checkpointing.read(folder / "ppo_last.pt")
-    assert checkpoint["state"]["env_steps"] > 0
+    assert checkpoint["run"]["env_steps"] > 0
 
 
 # The other commands
 
 
-def test_evaluate_gives_the_table(
+def test_evaluate_prints_the_table(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -242,7 +244,7 @@ def test_evaluate_repeats_the_runs_own_evaluation(run: Path, capsys: pytest.Capt
     assert f"{read_run(run).metrics['eval/return_mean'].values[-1]:,.2f}" in text
 
 
-def test_plot_writes_a_picture_and_says_where(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_plot_writes_a_figure_and_prints_where(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = answer(capsys, "plot", str(run))
     assert out == f"{run / 'learning_curve.png'}\n"
     assert (run / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
@@ -314,17 +316,17 @@ def test_annotate_without_node(
 ) -> None:
     monkeypatch.setenv("PATH", str(package))
     text = answer(capsys, "annotate", "pkg", "--single-file", "a.html")
-    assert text.endswith("1 module, 2 formulas: not parsed, for want of Node\n") and (package / "a.html").exists()
+    assert text.endswith("1 module, 2 formulas: not parsed (needs Node)\n") and (package / "a.html").exists()
     assert main(["annotate", "pkg", "--check"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == ("minerva: --check: needs Node, which runs KaTeX, and there is none here; install nodejs.\n")
+    assert captured.err == "minerva: --check: needs Node to run KaTeX, but Node was not found; install nodejs.\n"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["pkg"], "annotate: say what to make: --out DIR, --single-file FILE or --check."),
+        (["pkg"], "annotate: give --out DIR, --single-file FILE or --check."),
         (["nowhere", "--out", "docs"], "path: nowhere does not exist"),
         (["pkg", "--out", "tests/test_a.py"], "out: must be a folder, got the file tests/test_a.py"),
         (["pkg", "--out", "docs", "--single-file", "tests"], "single-file: must be a file, got the folder tests"),
@@ -333,7 +335,7 @@ def test_annotate_without_node(
         (["broken.py", "--out", "docs"], "broken.py:2: not valid Python"),
     ],
 )
-def test_annotate_refuses_in_one_line(
+def test_annotate_reports_mistakes_in_one_line(
     package: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     (package / "broken.py").write_text("# LaTeX: x\ndef f(:\n")

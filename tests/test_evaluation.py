@@ -16,7 +16,7 @@ CALLS: list[tuple[int, str]] = []
 
 
 class Staggered(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
-    """The length of an episode is drawn in reset; every call is written down."""
+    """Draw the length of an episode at reset, and record every call."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (1,))
     action_space = spaces.Box(-1.0, 1.0, (1,))
@@ -44,7 +44,7 @@ class Staggered(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
 
 def policy(observations: NDArray[np.float32]) -> NDArray[np.float32]:
     weights = np.linspace(-1, 1, observations.shape[1], dtype=np.float32)[:, None]
-    actions: NDArray[np.float32] = 2 * np.tanh(observations @ weights)  # some of it outside of the box
+    actions: NDArray[np.float32] = 2 * np.tanh(observations @ weights)  # some outside the box
     return actions
 
 
@@ -80,16 +80,16 @@ def test_it_equals_a_loop_over_single_environments(name: str, kwargs: dict[str, 
         env = factory()
         expected.append(by_hand(env, 5 + SEED_OFFSET + i, width))
         env.close()
-    # The policy is a matrix product, whose last bit depends on the number of rows.
+    # The last bit of the policy's matrix product depends on the number of rows.
     np.testing.assert_allclose(evaluation.returns, [total for total, _ in expected], rtol=1e-4)
     assert evaluation.lengths.tolist() == [length for _, length in expected]
 
 
-def test_the_first_episode_of_each_environment_and_no_step_more() -> None:
+def test_one_episode_per_environment_and_no_more_steps() -> None:
     CALLS.clear()
     evaluator = Evaluator(Staggered, episodes=4, seed=1)
     seeds = [int(np.random.default_rng(1 + SEED_OFFSET + i).integers(2**31)) for i in range(4)]
-    assert CALLS == []  # environments are made when they are needed
+    assert CALLS == []  # environments are built when they are needed
     first = evaluator.run(lambda observations: np.full((4, 1), 0.25, dtype=np.float32))
     lengths = [int(np.random.default_rng(seed).integers(1, 9)) for seed in seeds]
     assert len(set(lengths)) > 1
@@ -98,7 +98,7 @@ def test_the_first_episode_of_each_environment_and_no_step_more() -> None:
     for i in range(4):
         calls = [call for name, call in CALLS if name == i]
         assert calls == ["made", f"reset {seeds[i]}", *["step"] * lengths[i]]
-    # The same environments, seeds and lengths the next time.
+    # The next evaluation has the same environments, seeds and lengths.
     second = evaluator.run(lambda observations: np.full((4, 1), -7.0, dtype=np.float32))
     assert second.lengths.tolist() == lengths
     assert second.returns.tolist() == [-1.0 * length for length in lengths]
@@ -118,7 +118,7 @@ def test_the_policy_sees_raw_observations_of_all_environments() -> None:
     evaluator = Evaluator(Noisy, episodes=2, seed=0)
     evaluator.run(act)
     evaluator.close()
-    assert [x[:, 1].tolist() for x in seen] == [[t, t] for t in range(5)]  # what was kept is not overwritten
+    assert [x[:, 1].tolist() for x in seen] == [[t, t] for t in range(5)]  # earlier arrays are not overwritten
 
 
 def test_an_episode_without_an_end_is_cut() -> None:

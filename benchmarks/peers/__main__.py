@@ -1,21 +1,21 @@
-"""How fast Minerva is beside its peers, at the same settings.
+"""Compare the training speed of Minerva with other libraries, at the same settings.
 
     python -m benchmarks.peers --out benchmarks/results/speed/peers.json
     python -m benchmarks.peers --only ppo-1 mpo-update --repeats 3 --peers-python ~/peers/bin/python
 
-Every measurement is a process of its own. The contenders of a comparison take turns, round after round, so that what
-else the machine does falls on all alike; the median of the rounds counts. Imports, construction, and a first rollout
-with its update are left out, of all contenders: there the compilers do their work. Simulation, acting, updates and, in
-Minerva's case, its logs and last checkpoint are in.
+Every measurement is a separate process. The contenders of a comparison take turns, round after round, so that other
+load on the machine affects all of them equally; the result is the median of the rounds. Not measured, for all
+contenders: imports, construction, and the first rollout with its update, where compilers do their work. Measured:
+simulation, acting, updates and, for Minerva, its logs and last checkpoint. There is no evaluation.
 
-Each contender has as many threads as its library takes by itself, which is what its users get: Minerva those that pay,
-PyTorch on its own one a core. For networks this small one is faster, so the peers built on PyTorch have a second row
-with OMP_NUM_THREADS=1, named so. EnvPool has a thread a core wherever it is used. On a machine that is busy the rows
-with a thread a core suffer most, for such threads wait for each other: measure on an idle one.
+Each contender uses the default number of threads of its library, because that is what its users get: Minerva chooses
+it, PyTorch uses one per core. For such small networks one thread is faster, so the peers built on PyTorch have a second
+row with OMP_NUM_THREADS=1, named so. EnvPool always uses one thread per core. On a busy machine the rows with one
+thread per core are slowed down most, because their threads wait for each other: measure on an idle machine.
 
-The extra `peers` installs them all. Those that are not installed here (sb3-contrib, tianshou, torchrl, tensordict) are
-looked for in the interpreter that --peers-python names, and left out where they are not there either. It needs torch,
-gymnasium[mujoco] and stable-baselines3 besides; Minerva itself need not be installed there.
+The extra `peers` installs all peers. Peers that are not installed here (sb3-contrib, tianshou, torchrl, tensordict) run
+in the interpreter given by --peers-python, and are left out if they are missing there too. That interpreter also needs
+torch, gymnasium[mujoco] and stable-baselines3, but not Minerva.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from benchmarks.peers.contest import run
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ", ".join(comparison.name for comparison in COMPARISONS)
-    parser.add_argument("--out", type=Path, help="JSON; comparisons that are not run now stay in it as they are")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {names}")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds")
+    parser.add_argument("--out", type=Path, help="JSON file; comparisons that are not run now stay unchanged")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"run only these: {names}")
+    parser.add_argument("--repeats", type=int, default=5, help="number of rounds")
     parser.add_argument(
-        "--steps", type=int, help="environment steps, or updates, a measurement; by default each its own"
+        "--steps", type=int, help="environment steps, or updates, per measurement; by default the comparison's own"
     )
-    parser.add_argument("--peers-python", default=sys.executable, metavar="PATH", help="interpreter of missing peers")
+    parser.add_argument("--peers-python", default=sys.executable, metavar="PATH", help="interpreter for missing peers")
     arguments = parser.parse_args()
     peers_python = shutil.which(arguments.peers_python)
     if peers_python is None:
@@ -63,14 +63,14 @@ def say(line: str) -> None:
 
 
 def show(name: str, result: dict[str, Any]) -> None:
-    """Print the medians, and how each of Minerva's rows stands to the peers."""
+    """Print the medians, and the ratios of Minerva's rows to the peers."""
     for contender, row in result["contenders"].items():
         stands = [f"{ours}: {of[contender]:.2f} times that" for ours, of in result["ratios"].items() if contender in of]
         say(f"{name}: {contender}: {row['median']:.1f} {result['unit']}" + f" ({'; '.join(stands)})" * bool(stands))
 
 
 def add(path: Path, name: str, result: dict[str, Any]) -> None:
-    """Put a comparison's result into the file, with what it was made by and on."""
+    """Add a comparison's result to the file, with commit, versions and hardware."""
     from benchmarks.provenance import hardware
     from minerva.checkpointing import git_commit, versions
 

@@ -1,4 +1,4 @@
-"""One measurement: `python -m benchmarks.peers.child MODULE:FUNCTION AMOUNT FIELDS` prints a rate."""
+"""Run one measurement: `python -m benchmarks.peers.child MODULE:FUNCTION AMOUNT FIELDS` prints a rate."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""PPO as CleanRL writes it: one plain loop, eager torch, the normalization in wrappers of the environments.
+"""PPO in the style of CleanRL: one plain loop, eager torch, normalization in environment wrappers.
 
-The hyperparameters and the order of things are those of its scripts ppo.py and ppo_continuous_action.py; the code is
-not. What those log of each update is computed here too, but written nowhere.
+The hyperparameters and the order of operations are those of its scripts ppo.py and ppo_continuous_action.py; the code
+is our own. The metrics that those scripts log per update are computed here too, but not written.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from benchmarks.peers.problems import PROBLEMS, Problem, steps_per_second
 
 
 def ppo(steps: int, problem: str, pool: bool = False) -> float:
-    """Train on Gymnasium's environments one after the other, or on a pool's."""
+    """Train on Gymnasium's environments, stepped one after the other, or on EnvPool's."""
     p = PROBLEMS[problem]
     torch.manual_seed(1)
     return steps_per_second(p, steps, Training(p, pool_envs(p) if pool else gymnasium_envs(p)).train)
 
 
 def gymnasium_envs(p: Problem, flatten: bool = False) -> Any:
-    """Make environments that are each wrapped by themselves; their observations may be flattened, even flat ones."""
+    """Make environments, each with its own wrappers, optionally with a wrapper that flattens observations."""
 
     def make() -> gym.Env[Any, Any]:
         env: gym.Env[Any, Any] = gym.make(p.env_id)
@@ -41,7 +41,7 @@ def gymnasium_envs(p: Problem, flatten: bool = False) -> Any:
 
 
 def pool_envs(p: Problem) -> Any:
-    """Make a pool's environments, wrapped all together, which is the faster way."""
+    """Make EnvPool's environments, wrapped all together, which is faster."""
     import envpool
     from gymnasium.wrappers import vector
 
@@ -55,7 +55,7 @@ def pool_envs(p: Problem) -> Any:
 
 
 def clipped(x: Any) -> Any:
-    """Keep what was normalized within ten deviations."""
+    """Clip normalized values to ±10."""
     return np.clip(x, -10, 10)
 
 
@@ -68,7 +68,7 @@ def layer(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
 
 
 class Agent(nn.Module):
-    """Two networks that share nothing, and a deviation that no state changes."""
+    """Separate policy and critic networks, and a standard deviation that does not depend on the state."""
 
     def __init__(self, p: Problem, obs_dim: int, action_space: gym.Space[Any]) -> None:
         super().__init__()
@@ -84,20 +84,20 @@ class Agent(nn.Module):
         self.log_std = None if discrete else nn.Parameter(torch.zeros(outputs))
 
     def distribution(self, obs: Tensor) -> Distribution:
-        """Give the distribution of actions."""
+        """Return the distribution of actions."""
         output = self.actor(obs)
         if self.log_std is None:
             return Categorical(logits=output)
         return Independent(Normal(output, self.log_std.exp().expand_as(output)), 1)
 
     def value(self, obs: Tensor) -> Tensor:
-        """Give V(s)."""
+        """Return V(s)."""
         value: Tensor = self.critic(obs).squeeze(-1)
         return value
 
 
 class Training:
-    """The loop, and what it carries from one update to the next."""
+    """The training loop and its state between updates."""
 
     def __init__(self, p: Problem, envs: Any) -> None:
         self.p, self.envs = p, envs
@@ -113,7 +113,7 @@ class Training:
         self.log_probs, self.rewards, self.endings, self.values = (torch.zeros(size) for _ in range(4))
 
     def train(self, updates: int) -> None:
-        """Collect and learn, so many times."""
+        """Collect a rollout and update, the given number of times."""
         for k in range(updates):
             self.optimizer.param_groups[0]["lr"] = (1 - k / updates) * self.p.learning_rate
             self.collect()
@@ -136,7 +136,7 @@ class Training:
 
     @torch.no_grad()
     def advantages(self) -> tuple[Tensor, Tensor]:
-        """Estimate advantages and returns, step by step from the end."""
+        """Estimate advantages and returns, backward in time."""
         p, advantages, trace = self.p, torch.zeros_like(self.rewards), torch.zeros(())
         for t in reversed(range(p.rollout_steps)):
             last = t == p.rollout_steps - 1
@@ -147,14 +147,14 @@ class Training:
         return advantages, advantages + self.values
 
     def learn(self, advantages: Tensor, returns: Tensor) -> None:
-        """Make the epochs of an update."""
+        """Run the epochs of an update."""
         rollout = [
             self.stored_obs, self.stored_actions, self.log_probs, self.values, advantages, returns
         ]  # fmt: skip
         flat = [part.flatten(0, 1) for part in rollout]
         order, shares = np.arange(self.p.batch), []
         for _ in range(self.p.epochs):
-            np.random.shuffle(order)  # noqa: NPY002  # as those scripts do
+            np.random.shuffle(order)  # noqa: NPY002  # as in those scripts
             for start in range(0, self.p.batch, self.p.minibatch):
                 chosen = order[start : start + self.p.minibatch]
                 shares.append(self.gradient_step(*(part[chosen] for part in flat)))
@@ -162,7 +162,7 @@ class Training:
     def gradient_step(
         self, obs: Tensor, actions: Tensor, log_probs: Tensor, values: Tensor, advantages: Tensor, returns: Tensor
     ) -> float:
-        """Learn from a minibatch; returns the share of samples that were clipped."""
+        """Update on a minibatch; returns the fraction of clipped samples."""
         p = self.p
         distribution = self.agent.distribution(obs)
         new_values = self.agent.value(obs)

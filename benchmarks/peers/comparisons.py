@@ -1,4 +1,4 @@
-"""The comparisons, and who takes part in each."""
+"""The comparisons, and the contenders of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def peer(name: str, function: str, settings: str, *packages: str, **fields: Any)
 
 
 def in_both_ways(*peers: Contender) -> list[Contender]:
-    """Give peers on PyTorch a second row, with one thread in place of one a core: faster for networks this small."""
+    """Add a second row for peers on PyTorch: one thread instead of one per core, which is faster for small networks."""
     one = [
         replace(peer, name=f"{peer.name}, one thread", settings=f"{peer.settings}; OMP_NUM_THREADS=1", threads=1)
         for peer in peers
@@ -118,7 +118,7 @@ def recurrent_cartpole_8() -> Comparison:
 
 def pool_64() -> Comparison:
     name = "pool-64"
-    alone = "the pool's steps and nothing else, as many threads, actions drawn before; Minerva's ratio to it is a share"
+    alone = "only the steps of EnvPool, same number of threads, actions drawn before; Minerva at 1.0 would be as fast"
     return ppo_comparison(
         name,
         81_920,
@@ -144,13 +144,13 @@ def mpo_update(size: str) -> Comparison:
         return peer(name, "mpo_jax:measure", settings, "jax", size=size, shared=shared, cores=cores)
 
     one_pass = "one pass of the target critic, at the next states, for TD target and E-step"
-    two_passes = "TD target and E-step with actions of their own, valued in one call of the target critic"
+    two_passes = "TD target and E-step with separate actions, evaluated in one call of the target critic"
     tonic = "written as Tonic's: a forward pass for each need, torch.distributions, torch.optim, eager"
     contenders = (
-        ours(", plain eager", f"{two_passes}; all rows at once", acceleration="none", in_pieces=False),
-        ours(", eager", two_passes, acceleration="none"),
-        ours(", compiled", two_passes, acceleration="compiled"),
-        ours(", compiled, shared pass", one_pass, acceleration="compiled", shared_critic_pass=True),
+        ours(", plain eager", f"{two_passes}; all rows at once", compiled=False, in_pieces=False),
+        ours(", eager", two_passes, compiled=False),
+        ours(", compiled", two_passes, compiled=True),
+        ours(", compiled, shared pass", one_pass, compiled=True, shared_critic_pass=True),
         *in_both_ways(peer("plain PyTorch", "mpo_peers:plain", tonic, size=size)),
         *(jax(shared, cores) for shared in (False, True) for cores in (None, 1)),
     )
@@ -164,10 +164,10 @@ COMPARISONS = (
 
 
 def chosen(names: list[str] | None) -> list[Comparison]:
-    """Give the comparisons of these names; a beginning up to a hyphen stands for all that have it ("mpo-update").
+    """Return the comparisons with these names; a prefix up to a hyphen selects all that start with it ("mpo-update").
 
     Raises:
-        ValueError: A name is that of none.
+        ValueError: A name matches no comparison.
     """
     if not names:
         return list(COMPARISONS)

@@ -1,4 +1,4 @@
-"""Minerva, and the libraries that are called as their users call them."""
+"""Measure Minerva, and the libraries that can be called directly, in the way that their users call them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.peers.problems import PROBLEMS, steps_per_second
 
 
 def minerva(steps: int, problem: str, compiled: bool | str = "auto", **fields: Any) -> float:
-    """Train Minerva's PPO; further fields are its config's."""
+    """Train Minerva's PPO; further keyword arguments are fields of its config."""
     from minerva import PPOTrainer
 
     p = PROBLEMS[problem]
@@ -33,7 +33,7 @@ def stable_baselines3(steps: int, problem: str, normalize: bool) -> float:
 
 
 def sb3_contrib(steps: int, problem: str, lstm_units: int) -> float:
-    """Train sb3-contrib's PPO with a memory."""
+    """Train sb3-contrib's recurrent (LSTM) PPO."""
     from sb3_contrib import RecurrentPPO
 
     return _baselines(RecurrentPPO, "MlpLstmPolicy", steps, problem, False, {"lstm_hidden_size": lstm_units})
@@ -59,7 +59,7 @@ def _baselines(
 
 
 def envpool_alone(steps: int, problem: str) -> float:
-    """Step the pool and nothing else, with random actions that are there already, on the threads Minerva gives it."""
+    """Step only EnvPool, with random actions drawn before, and with the number of threads that Minerva uses."""
     import os
 
     import envpool

@@ -1,4 +1,4 @@
-"""Contenders that take turns: round after round, each once a round, each time in a process of its own."""
+"""Measure contenders in turn: in every round each contender once, each time in its own process."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 LIMIT = 1200.0
-"""Seconds that a measurement may take."""
+"""Maximum seconds per measurement."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Something that can be measured."""
+    """A program to measure."""
 
     name: str
     """Its row in the results."""
     function: str
-    """What measures it, as "module:function": from the amount of work, and the fields below, to a rate."""
+    """The function that measures it, as "module:function": takes the amount of work and the fields, returns a rate."""
     settings: str
-    """In words, what sets it apart from the comparison's own settings."""
+    """In words, how it differs from the settings of the comparison."""
     fields: dict[str, Any] = field(default_factory=dict)
     """Further arguments of the function; plain values."""
     packages: tuple[str, ...] = ()
-    """What has to be importable for it."""
+    """Packages that it needs."""
     threads: int | None = None
-    """Of OpenMP and the like; None for whatever the library does by itself."""
+    """Number of threads (OpenMP and others); None for the library's default."""
     ours: bool = False
-    """Whether it is Minerva, which the others are set in relation to."""
+    """Whether it is Minerva; ratios are Minerva over the others."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Contenders at the same work."""
+    """Contenders that do the same work."""
 
     name: str
     settings: str
     """In words, what all of them have in common."""
     contenders: tuple[Contender, ...]
     amount: int
-    """Work a measurement, by default: environment steps, or updates."""
+    """Default amount of work per measurement: environment steps, or updates."""
     unit: str = "steps/s"
 
 
 class MeasurementError(RuntimeError):
-    """A contender did not come to its end."""
+    """A contender failed."""
 
 
 def run(
@@ -63,14 +63,14 @@ def run(
     peers_python: str = sys.executable,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Measure a comparison's contenders in turns.
+    """Measure the contenders of a comparison in turn.
 
     Args:
-        comparison: What is compared.
-        repeats: Rounds.
-        amount: Work a measurement; None for the comparison's own.
-        peers_python: Interpreter for contenders whose packages this one lacks.
-        say: Told of each sample, and of what is left out.
+        comparison: The comparison.
+        repeats: Number of rounds.
+        amount: Work per measurement; the default is the comparison's.
+        peers_python: Interpreter for contenders whose packages are missing here.
+        say: Called with a line of text for each sample, and for each contender that is left out.
 
     Returns:
         Settings, samples, medians, ratios (Minerva over each peer), versions, and what was left out and why.
@@ -119,17 +119,17 @@ def run(
 
 
 def ratios(rows: Iterable[Contender], medians: dict[str, float]) -> dict[str, dict[str, float]]:
-    """Divide the medians of each of Minerva's rows by those of each peer."""
+    """Divide the median of each of Minerva's rows by that of each peer."""
     rows = list(rows)
     peers = [row.name for row in rows if not row.ours]
     return {row.name: {peer: medians[row.name] / medians[peer] for peer in peers} for row in rows if row.ours}
 
 
 def measure(contender: Contender, amount: int, python: str = sys.executable, limit: float = LIMIT) -> float:
-    """Measure a contender once, in a process of its own.
+    """Measure a contender once, in its own process.
 
     Raises:
-        MeasurementError: It took longer than the limit, in seconds, or failed; then its last line says how.
+        MeasurementError: It took longer than the limit in seconds, or failed; the error is its last line of output.
     """
     command = [
         python, "-W", "ignore", "-m", "benchmarks.peers.child", contender.function, str(amount),
@@ -147,7 +147,7 @@ def measure(contender: Contender, amount: int, python: str = sys.executable, lim
 
 
 def environment(threads: int | None) -> dict[str, str]:
-    """Give a contender's environment: this process's own threads are not its."""
+    """Return the environment variables of a contender, without the thread settings of this process."""
     variables = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
     if threads is not None:
         variables.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
@@ -156,7 +156,7 @@ def environment(threads: int | None) -> dict[str, str]:
 
 
 def find_interpreter(packages: tuple[str, ...], candidates: Iterable[str]) -> tuple[str, dict[str, str]] | None:
-    """Give the first interpreter that imports all of these packages, and their versions there; None if none does."""
+    """Return the first interpreter that can import all packages, and their versions there; None if there is none."""
     for python in candidates:
         found = {name: version for name in packages if (version := version_in(python, name)) is not None}
         if len(found) == len(packages):
@@ -166,8 +166,8 @@ def find_interpreter(packages: tuple[str, ...], candidates: Iterable[str]) -> tu
 
 @cache
 def version_in(python: str, package: str) -> str | None:
-    """Give a package's version in an interpreter, and torch's where that is another one; None if it has none."""
-    # Imported for real: a package that lacks one it needs is there and yet of no use.
+    """Return a package's version in an interpreter (with torch's, if it is another one); None if it is missing."""
+    # Really import it: a package may be installed but unusable because a dependency is missing.
     code = f"import {package}; from importlib.metadata import version; print(version({package!r}), version('torch'))"
     answer = subprocess.run([python, "-W", "ignore", "-c", code], capture_output=True, text=True, env=environment(None))
     if answer.returncode:

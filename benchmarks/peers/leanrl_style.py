@@ -1,20 +1,20 @@
-"""PPO with the structure of LeanRL's script for continuous actions: as that is published, and trimmed.
+"""PPO with the structure of LeanRL's script for continuous actions: as published, and in a trimmed form.
 
-`Published` keeps to ppo_continuous_action_torchcompile.py: seven wrappers around each environment, a compiled policy
-on detached parameters, a TensorDict a step, rollout and minibatches made of those with all that they hold, and a
-compiled gradient step which reads one TensorDict and fills another. Its backward pass breaks the compiled graph, and
-what the script would log is computed in each step. Advantages and returns are in double precision, as Gymnasium's
+`Published` follows ppo_continuous_action_torchcompile.py: seven wrappers around each environment, a compiled policy on
+detached parameters, one TensorDict per step, rollout and minibatches made of complete TensorDicts, and a compiled
+gradient step that reads one TensorDict and fills another. Its backward pass breaks the compiled graph, and the metrics
+that the script would log are computed in each step. Advantages and returns are in double precision, as Gymnasium's
 rewards are. There are three differences:
 
-- LeanRL unrolls its advantage estimation into a compiled function, which takes minutes to compile for 2048 steps. Here
-  NumPy does it, which is no slower: for 256 steps of eight environments both take under a millisecond a rollout.
-- It detaches the policy's parameters by way of TensorDict; of late that gives parameters which want a gradient, and
-  the script stops at its first step. Here torch does it.
-- Nothing is written to a log.
+- LeanRL unrolls its advantage estimation into a compiled function, which takes minutes to compile for 2048 steps. This
+  script uses NumPy, which is not slower: for 256 steps of eight environments both take under a millisecond per rollout.
+- It detaches the policy's parameters through TensorDict; with recent versions these parameters still require a
+  gradient, and the script fails at its first step. This script uses torch.
+- No log is written.
 
-`Trimmed` is a stronger opponent than what is published: tensors without TensorDicts or distribution objects, the
-gradient taken into the compiled graph of the loss, which LeanRL does not ask the compiler for, nothing computed for a
-log, and a policy that is compiled only where that makes it faster.
+`Trimmed` is a faster contender than the published script: tensors without TensorDicts or distribution objects, the
+backward pass inside the compiled graph of the loss (which LeanRL does not use), no metrics for a log, and a policy that
+is compiled only if that is faster.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from benchmarks.peers.problems import PROBLEMS, Problem, steps_per_second
 Act = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 MINIBATCH = ["obs", "actions", "log_probs", "values", "advantages", "returns"]
 FIGURES = ["kl", "value_loss", "policy_loss", "entropy", "first_order_kl", "clipped_share", "gradient_norm"]
-"""What a published gradient step reads and gives, as keys of TensorDicts."""
+"""Keys of the TensorDicts that the published gradient step reads and returns."""
 
 
 def ppo(steps: int, problem: str, trimmed: bool = False) -> float:
@@ -55,7 +55,7 @@ class GaussianAgent(Agent):
     log_std: nn.Parameter
 
     def evaluate(self, obs: Tensor, actions: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Give actions, drawn where none are given, with their log-probabilities, the entropies and V(s)."""
+        """Return actions (sampled if none are given), their log-probabilities, the entropies and V(s)."""
         mean = self.actor(obs)
         std = self.log_std.expand_as(mean).exp()
         normal = Normal(mean, std)
@@ -66,33 +66,33 @@ class GaussianAgent(Agent):
 
 
 class Training(ABC):
-    """What both have in common: the networks, the optimizer, the loop, and the formulas."""
+    """The common part of both: networks, optimizer, loop and formulas."""
 
     def __init__(self, p: Problem, envs: Any) -> None:
         self.p, self.envs = p, envs
         obs, _ = envs.reset()
         self.obs = torch.tensor(np.asarray(obs), dtype=torch.float32)
         self.agent = GaussianAgent(p, self.obs.shape[1], envs.single_action_space)
-        # A tensor, which may change without a function being compiled anew.
+        # A tensor, so that it can change without compiling again.
         self.rate = torch.tensor(p.learning_rate)
         self.optimizer = torch.optim.Adam(self.agent.parameters(), lr=self.rate, eps=1e-5)
 
     def train(self, updates: int) -> None:
-        """Collect and learn, so many times."""
+        """Collect a rollout and update, the given number of times."""
         for k in range(updates):
             self.rate.fill_((1 - k / updates) * self.p.learning_rate)
             self.update()
 
     @abstractmethod
     def update(self) -> None:
-        """Collect a rollout and learn from it."""
+        """Collect a rollout and update on it."""
 
     def orders(self) -> list[Tensor]:
-        """Draw an epoch's minibatches, as rows of the flat rollout."""
+        """Draw the minibatches of an epoch, as row indices of the flattened rollout."""
         return list(torch.randperm(self.p.batch).split(self.p.minibatch))  # type: ignore[no-untyped-call]
 
     def advantages(self, values: NDArray[Any], rewards: NDArray[Any], endings: NDArray[Any]) -> NDArray[Any]:
-        """Estimate advantages, ``[T, N]``, of values and endings ``[T + 1, N]``."""
+        """Estimate advantages, ``[T, N]``, from values and episode ends ``[T + 1, N]``."""
         p = self.p
         goes_on = 1.0 - endings[1:]
         errors = rewards + p.gamma * values[1:] * goes_on - values[:-1]
@@ -105,7 +105,7 @@ class Training(ABC):
     def losses(
         self, ratio: Tensor, new_values: Tensor, values: Tensor, advantages: Tensor, returns: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Give the losses of policy and critic, both clipped."""
+        """Return the losses of policy and critic, both clipped."""
         clip = self.p.clip
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         policy_loss = torch.max(-advantages * ratio, -advantages * ratio.clamp(1 - clip, 1 + clip)).mean()
@@ -115,7 +115,7 @@ class Training(ABC):
 
 
 class Published(Training):
-    """With TensorDicts throughout, and compiled as LeanRL compiles."""
+    """With TensorDicts everywhere, and compiled as in LeanRL."""
 
     def __init__(self, p: Problem, envs: Any) -> None:
         from tensordict import TensorDict
@@ -133,21 +133,21 @@ class Published(Training):
         self.step: Any = torch.compile(module)
 
     def update(self) -> None:
-        """Collect a rollout and learn from it."""
+        """Collect a rollout and update on it."""
         rollout = self.collect().view(-1)
         for _ in range(self.p.epochs):
             for chosen in self.orders():
                 self.step(rollout[chosen], tensordict_out=self.tensordict())
 
     def collect(self) -> Any:
-        """Make a rollout, a TensorDict ``[T, N]``."""
+        """Collect a rollout, a TensorDict ``[T, N]``."""
         steps = []
         for _ in range(self.p.rollout_steps):
             actions, log_probs, _, values = self.act(self.obs)
             obs, reward, terminated, truncated, info = self.envs.step(actions.numpy())
             if "final_info" in info:
                 self.episode_returns.extend(info["final_info"]["episode"]["r"][info["_final_info"]].tolist())
-            # LeanRL's choice too: the constructor that checks its arguments takes more than twice as long.
+            # As in LeanRL: the constructor that checks its arguments takes more than twice as long.
             step = self.tensordict._new_unsafe(
                 obs=self.obs, ended=self.ended, values=values, actions=actions, log_probs=log_probs,
                 rewards=torch.as_tensor(reward), batch_size=(self.p.num_envs,),
@@ -167,7 +167,7 @@ class Published(Training):
     def gradient_step(
         self, obs: Tensor, actions: Tensor, log_probs: Tensor, values: Tensor, advantages: Tensor, returns: Tensor
     ) -> tuple[Tensor, ...]:
-        """Learn from a minibatch; returns the figures."""
+        """Update on a minibatch; returns the metrics."""
         p = self.p
         self.optimizer.zero_grad()
         _, new_log_probs, entropies, new_values = self.agent.evaluate(obs, actions)
@@ -186,7 +186,7 @@ class Published(Training):
 
 
 class Trimmed(Training):
-    """With plain tensors, and the gradient in the graph of the loss."""
+    """With plain tensors, and the backward pass in the compiled graph of the loss."""
 
     def __init__(self, p: Problem, envs: Any) -> None:
         super().__init__(p, envs)
@@ -198,13 +198,13 @@ class Trimmed(Training):
             self.act = faster([self.draw, torch.compile(self.draw, dynamic=False, fullgraph=True)], self.obs)
 
     def draw(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Give actions, their log-probabilities and V(s)."""
+        """Return actions, their log-probabilities and V(s)."""
         mean, log_std = self.agent.actor(obs), self.agent.log_std
         actions = mean + log_std.exp() * torch.randn_like(mean)
         return actions, log_prob(mean, log_std, actions), self.agent.value(obs)
 
     def update(self) -> None:
-        """Collect a rollout and learn from it."""
+        """Collect a rollout and update on it."""
         rollout = self.collect()
         for _ in range(self.p.epochs):
             for chosen in self.orders():
@@ -212,7 +212,7 @@ class Trimmed(Training):
 
     @torch.no_grad()
     def collect(self) -> list[Tensor]:
-        """Make a rollout: what a minibatch consists of, ``[B, ...]`` each."""
+        """Collect a rollout: the parts of a minibatch, ``[B, ...]`` each."""
         stored: list[tuple[Tensor, ...]] = []
         rewards, endings = [], [self.ended]
         for _ in range(self.p.rollout_steps):
@@ -232,7 +232,7 @@ class Trimmed(Training):
     def gradient_step(
         self, obs: Tensor, actions: Tensor, log_probs: Tensor, values: Tensor, advantages: Tensor, returns: Tensor
     ) -> None:
-        """Learn from a minibatch."""
+        """Update on a minibatch."""
         ratio = (log_prob(self.agent.actor(obs), self.agent.log_std, actions) - log_probs).exp()
         policy_loss, value_loss = self.losses(ratio, self.agent.value(obs), values, advantages, returns)
         gradients = torch.autograd.grad(policy_loss + self.p.value_weight * value_loss, self.parameters)
@@ -243,13 +243,13 @@ class Trimmed(Training):
 
 
 def log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
-    """Give the log-density of actions, ``[B]``."""
+    """Return the log-density of actions, ``[B]``."""
     scaled = (actions - mean) * torch.exp(-log_std)
     return (-0.5 * scaled * scaled - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
 def faster(functions: list[Act], obs: Tensor) -> Act:
-    """Give whichever function takes the least time: for a few rows a compiled one need not."""
+    """Return the fastest of several functions: for a few rows, a compiled one may be slower."""
 
     def seconds(function: Act) -> float:
         begin = time.perf_counter()

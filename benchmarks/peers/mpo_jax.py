@@ -1,4 +1,4 @@
-"""MPO's update as one function that `jax.jit` compiles: what Minerva computes, of the same vectors."""
+"""The MPO update as one function compiled by `jax.jit`: the same computation as Minerva's, on the same vectors."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class State(NamedTuple):
 
 
 def measure(updates: int, size: str, shared: bool, cores: int | None = None) -> float:
-    """Measure the update: noise drawn, all state given back; on so many cores, or on all."""
-    if cores is not None:  # there is no such setting of XLA's; it counts the cores that it may use
+    """Measure updates per second, including drawing the noise; on the given number of cores, or on all."""
+    if cores is not None:  # XLA has no such setting; it counts the cores that it may use
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     import jax
 
@@ -58,7 +58,7 @@ def measure(updates: int, size: str, shared: bool, cores: int | None = None) -> 
 
 
 def shapes_of(inputs: int, sizes: tuple[int, ...], heads: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Give the shapes of a network's parameters: torso with its normalization, then linear heads."""
+    """Yield the shapes of a network's parameters: torso with layer normalization, then linear heads."""
     for k, units in enumerate(sizes):
         yield from ((units, inputs), (units,))
         if k == 0:
@@ -69,7 +69,7 @@ def shapes_of(inputs: int, sizes: tuple[int, ...], heads: tuple[int, ...]) -> It
 
 
 def first_state(rng: np.random.Generator, policy_sizes: tuple[int, ...], q_sizes: tuple[int, ...]) -> State:
-    """Draw small weights, the same for both kinds of networks and their targets."""
+    """Draw small weights; the target networks start equal to the networks."""
 
     def vector(inputs: int, sizes: tuple[int, ...], heads: tuple[int, ...]) -> Any:
         parts = [rng.normal(0, 0.05, shape) for shape in shapes_of(inputs, sizes, heads)]
@@ -91,7 +91,7 @@ def make_update(
 ) -> Callable[[State, Any, Any], State]:
     """Make the update, a function of state, batch and noise.
 
-    The noise is ``[B, S, A]`` with `shared_critic_pass`; else ``[2 B, S, A]``, that of the E-step first.
+    The noise is ``[B, S, A]`` with `shared_critic_pass`; otherwise ``[2 B, S, A]``, the noise of the E-step first.
     """
     import jax
     import jax.numpy as jnp

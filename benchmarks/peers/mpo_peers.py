@@ -1,4 +1,4 @@
-"""MPO's update of Minerva and of plain PyTorch: equal networks, batch, samples and settings (Minerva's defaults)."""
+"""The MPO update of Minerva and of plain PyTorch, with the same networks, batch, samples and settings."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ SETTINGS = MPOConfig()
 
 
 def updates_per_second(call: Callable[[], Any], updates: int) -> float:
-    """Time an update: five to warm up, then the median of so many."""
+    """Measure updates per second: five to warm up, then the median of the given number."""
     return 1e3 / milliseconds({"": call}, "cpu", updates)[""]
 
 
-def minerva(updates: int, size: str, acceleration: str, **fields: Any) -> float:
-    """Measure Minerva's update, eager ("none") or "compiled", with as many threads as it trains with: torch's own."""
-    return updates_per_second(mpo_update("cpu", size, acceleration, **fields), updates)
+def minerva(updates: int, size: str, compiled: bool, **fields: Any) -> float:
+    """Measure Minerva's update, eager or compiled, with torch's default number of threads."""
+    return updates_per_second(mpo_update("cpu", size, compiled, **fields), updates)
 
 
 def plain(updates: int, size: str) -> float:
-    """Measure an update as Tonic writes it."""
+    """Measure an update written as in Tonic."""
     torch.manual_seed(0)
     shapes = ((OBS_DIM,), (ACT_DIM,), (), (), (OBS_DIM,))
     batch = [torch.rand(BATCH, *shape) for shape in shapes]
@@ -40,7 +40,7 @@ def plain(updates: int, size: str) -> float:
 
 
 def torso(inputs: int, sizes: tuple[int, ...]) -> nn.Sequential:
-    """Make hidden layers: a normalized first one, then ELU."""
+    """Make hidden layers: a first one with layer normalization, then ELU."""
     layers: list[nn.Module] = [nn.Linear(inputs, sizes[0]), nn.LayerNorm(sizes[0]), nn.Tanh()]
     for before, units in pairwise(sizes):
         layers += [nn.Linear(before, units), nn.ELU()]
@@ -48,7 +48,7 @@ def torso(inputs: int, sizes: tuple[int, ...]) -> nn.Sequential:
 
 
 class PlainPolicy(nn.Module):
-    """From states to distributions."""
+    """A Gaussian policy."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__()
@@ -56,26 +56,26 @@ class PlainPolicy(nn.Module):
         self.mean, self.log_std = nn.Linear(sizes[-1], ACT_DIM), nn.Linear(sizes[-1], ACT_DIM)
 
     def forward(self, obs: Tensor) -> Normal:
-        """Give the distribution of raw actions."""
+        """Return the distribution of raw actions."""
         features = self.torso(obs)
         return Normal(self.mean(features), self.log_std(features).clamp(-20, 2).exp())
 
 
 class PlainCritic(nn.Module):
-    """From states and actions to values."""
+    """An action-value function Q(s, a)."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__()
         self.layers = nn.Sequential(*torso(OBS_DIM + ACT_DIM, sizes), nn.Linear(sizes[-1], 1))
 
     def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Value executed actions, ``[B]``."""
+        """Return the values of executed actions, ``[B]``."""
         values: Tensor = self.layers(torch.cat([obs, actions.clamp(-1, 1)], dim=-1)).squeeze(-1)
         return values
 
 
 class PlainMPO:
-    """MPO with a forward pass for each need, `torch.distributions` and `torch.optim`, as Tonic is built."""
+    """MPO with separate forward passes, `torch.distributions` and `torch.optim`, as in Tonic."""
 
     def __init__(self, policy_layer_sizes: tuple[int, ...], critic_layer_sizes: tuple[int, ...]) -> None:
         c = SETTINGS
@@ -93,7 +93,7 @@ class PlainMPO:
         self.updates = 0
 
     def update(self, obs: Tensor, actions: Tensor, rewards: Tensor, discounts: Tensor, next_obs: Tensor) -> Tensor:
-        """Improve critic, multipliers and policy."""
+        """Update critic, multipliers and policy."""
         if self.updates % SETTINGS.target_networks_update_period == 0:
             self.policy_target.load_state_dict(self.policy.state_dict())
             self.critic_target.load_state_dict(self.critic.state_dict())
@@ -102,7 +102,7 @@ class PlainMPO:
         return self.improve_policy(obs)
 
     def sample(self, obs: Tensor) -> tuple[Normal, Tensor, Tensor]:
-        """Sample the target policy's actions, ``[S, B, A]``, and value them, ``[S, B]``."""
+        """Sample actions of the target policy, ``[S, B, A]``, and compute their values, ``[S, B]``."""
         distribution = self.policy_target(obs)
         actions = distribution.sample((SAMPLES,))
         rows = obs.expand(SAMPLES, *obs.shape).flatten(0, 1)
@@ -121,7 +121,7 @@ class PlainMPO:
         self.critic_optimizer.step()
 
     def improve_policy(self, obs: Tensor) -> Tensor:
-        """Make the E-step, and the decoupled M-step with its multipliers."""
+        """Do the E-step, and the decoupled M-step with its multipliers."""
         c = SETTINGS
         with torch.no_grad():
             target, actions, values = self.sample(obs)
@@ -130,7 +130,7 @@ class PlainMPO:
         weights = torch.softmax(values / temperature.detach(), dim=0)
         spread = torch.logsumexp(values / temperature, dim=0).mean() - math.log(SAMPLES)
         temperature_loss = temperature * (c.kl_epsilon + spread)
-        moved = Normal(distribution.mean, target.stddev)  # the mean alone, and below the deviation alone
+        moved = Normal(distribution.mean, target.stddev)  # only the mean is new; below, only the standard deviation
         widened = Normal(target.mean, distribution.stddev)
         of_moved: Tensor = moved.log_prob(actions).sum(-1)  # type: ignore[no-untyped-call]
         of_widened: Tensor = widened.log_prob(actions).sum(-1)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What PPO is measured at, the same for all contenders."""
+"""The tasks and PPO settings of the comparisons, the same for all contenders."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Problem:
     env_id: str
     num_envs: int
     rollout_steps: int
-    """Of each environment, between updates."""
+    """Steps of each environment between updates."""
     minibatch: int
     epochs: int
     normalize: bool
-    """Observations and rewards, by running statistics."""
+    """Whether observations and rewards are normalized by running statistics."""
     layers: tuple[int, int] = (64, 64)
-    """Of policy and critic each, with tanh."""
+    """Hidden layers of policy and of critic, with tanh."""
     learning_rate: float = 3e-4
     clip: float = 0.2
     entropy_weight: float = 0.0
@@ -31,7 +31,7 @@ class Problem:
 
     @property
     def batch(self) -> int:
-        """Samples a rollout holds."""
+        """Samples per rollout."""
         return self.num_envs * self.rollout_steps
 
     def __str__(self) -> str:
@@ -53,12 +53,12 @@ PROBLEMS = {
 
 
 def steps_per_second(problem: Problem, steps: int, train: Callable[[int], object]) -> float:
-    """Time training after a first update, which compiles and warms up what there is to be.
+    """Measure the environment steps per second of training, after a first update that compiles and warms up.
 
     Args:
-        problem: Says what a rollout holds.
-        steps: To be timed, in whole rollouts and at least one.
-        train: Makes so many further updates, each with its rollout.
+        problem: Gives the size of a rollout.
+        steps: Environment steps to time, rounded down to whole rollouts, at least one.
+        train: Collects a number of further rollouts, with one update for each.
     """
     updates = max(1, steps // problem.batch)
     train(1)

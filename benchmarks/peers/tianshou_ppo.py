@@ -1,4 +1,4 @@
-"""PPO of Tianshou, put together as its documentation does it. It scales returns where others scale rewards."""
+"""PPO of Tianshou, built as in its documentation. It scales returns; the others scale rewards."""
 
 from __future__ import annotations
 

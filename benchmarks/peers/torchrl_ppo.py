@@ -1,4 +1,4 @@
-"""PPO of TorchRL, put together of its parts as its tutorial does it. It has no scaling of rewards by their return."""
+"""PPO of TorchRL, built from its parts as in its tutorial. It does not scale rewards by the return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The math-annotated source: formulas in comments, shown beside the code that computes them and held true by tests."""
+"""Math-annotated source: formulas in comments, shown next to the code that computes them and covered by tests."""
 
 from minerva.annotate.claims import Claim
 from minerva.annotate.engine import find_node

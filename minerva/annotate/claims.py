@@ -1,10 +1,10 @@
-"""Which test holds which formula: marks on tests, read from their source.
+"""Find which test covers which formula, from the marks of the tests.
 
     @pytest.mark.formula("minerva.objectives.returns", r"R_t = A_t + V(s_t)")
     def test_returns() -> None: ...
 
-A claim repeats the formula, so it stays where lines move, and breaks where the formula changes. A formula that stands
-more than once in its module is claimed by the name of the function around it: "minerva.objectives.returns.returns".
+A mark repeats the formula, so it stays valid when lines move and fails when the formula changes. For a formula that
+occurs more than once in its module, the mark names the function: "minerva.objectives.returns.returns".
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SPELLING = 'write @pytest.mark.formula("module", r"formula", ...)'
 
 @dataclass(frozen=True)
 class Claim:
-    """A test's word that it would fail if the formula were not what the code computes."""
+    """A mark that says which test fails if the code does not compute a formula."""
 
     place: str
     """Dotted name of the formula's module, or of the function or class in it."""
     latex: str
-    """The formula, its white space collapsed."""
+    """The formula, with its white space collapsed."""
     test: str
     """Name of the test: test_x, TestY or TestY::test_x."""
     path: str
@@ -38,14 +38,14 @@ class Claim:
 
 
 def read_claims(tests: Path, base: Path | None = None) -> tuple[list[Claim], list[Problem]]:
-    """Read what the tests of a folder claim, without importing them.
+    """Read the formula marks of the tests in a folder, without importing them.
 
     Args:
         tests: The folder, or a single file.
-        base: Folder that paths are shown relative to; by default the working directory.
+        base: Folder that displayed paths are relative to; by default the working directory.
 
     Returns:
-        The claims in the order of the files, and the marks that cannot be read.
+        The claims in the order of the files, and a problem for each invalid mark.
 
     Raises:
         ValueError: There are no tests, or one is not valid Python.
@@ -77,7 +77,7 @@ class _Reader:
         self._definitions(tree, "")
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and _is_mark(node) and node not in self._read_marks:
-                self._refuse(node, "it does not decorate a test")
+                self._add_problem(node, "it does not decorate a test")
 
     def _definitions(self, parent: ast.Module | ast.ClassDef, prefix: str) -> None:
         for node in parent.body:
@@ -99,9 +99,9 @@ class _Reader:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
             ]
             if not isinstance(mark, ast.Call) or mark.keywords or len(texts) != len(mark.args) or len(texts) < 2:
-                self._refuse(mark, "its arguments must be two or more plain strings")
+                self._add_problem(mark, "its arguments must be two or more plain strings")
             elif not (self._is_test_file and node.name.startswith(begin)):
-                self._refuse(mark, f"{node.name} is not collected as a test")
+                self._add_problem(mark, f"{node.name} is not collected as a test")
             else:
                 place, *formulas = texts
                 self.claims += [
@@ -109,12 +109,12 @@ class _Reader:
                     for latex in formulas
                 ]
 
-    def _refuse(self, node: ast.expr, why: str) -> None:
-        self.problems.append(Problem(self._path, node.lineno, f"formula mark cannot be read: {why}; {_SPELLING}."))
+    def _add_problem(self, node: ast.expr, why: str) -> None:
+        self.problems.append(Problem(self._path, node.lineno, f"invalid formula mark: {why}; {_SPELLING}."))
 
 
 def _is_mark(node: ast.expr) -> bool:
-    """Recognize `pytest.mark.formula` and `mark.formula`."""
+    """Return whether an expression is `pytest.mark.formula` or `mark.formula`."""
     if not isinstance(node, ast.Attribute) or node.attr != "formula":
         return False
     owner = node.value

@@ -1,4 +1,4 @@
-"""KaTeX, which renders the formulas in the browser, asked beforehand whether it can."""
+"""Parse formulas with KaTeX, which renders them in the browser."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ ASSETS = Path(__file__).parent / "assets"
 
 
 def find_node() -> str | None:
-    """Find Node, which runs KaTeX outside a browser."""
+    """Return the path of Node, which runs KaTeX outside a browser, or None if it is not installed."""
     return shutil.which("node") or shutil.which("nodejs")
 
 
-def complaints(formulas: Sequence[str], node: str) -> list[str | None]:
-    """Parse formulas with KaTeX, all of them in one process.
+def parse_errors(formulas: Sequence[str], node: str) -> list[str | None]:
+    """Parse formulas with KaTeX, all in one process, and return their errors.
 
     Args:
-        formulas: LaTeX, each to be shown as display maths.
+        formulas: LaTeX source of display math.
         node: Path of Node.
 
     Returns:
-        For each, why KaTeX does not take it, or None.
+        KaTeX's error for each formula, or None.
 
     Raises:
         ValueError: Node does not run.
@@ -45,10 +45,10 @@ def complaints(formulas: Sequence[str], node: str) -> list[str | None]:
     except (OSError, subprocess.CalledProcessError) as error:
         last = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
         raise ValueError(f"node: {node} could not run KaTeX ({last}); install Node 18 or newer.") from error
-    said: list[str | None] = json.loads(ended.stdout)
-    return [None if text is None else _plain(text) for text in said]
+    errors: list[str | None] = json.loads(ended.stdout)
+    return [None if text is None else _plain(text) for text in errors]
 
 
 def _plain(text: str) -> str:
-    # KaTeX underlines the place with combining characters, which a terminal may not know, and gives its own name.
+    # KaTeX underlines the error with combining characters, which some terminals cannot show, and adds its own name.
     return re.sub("[\u0332\u0333]", "", text).removeprefix("KaTeX parse error: ")

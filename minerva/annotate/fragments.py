@@ -1,8 +1,7 @@
-"""The pieces of HTML that a page is made of: highlighted code, and formulas between its lines.
+"""Build the HTML of a page: highlighted code, and formulas between its lines.
 
-They are the same in a Markdown page and in a page of their own. Every line of them starts with a tag, and whatever
-could mean something to Markdown, to a template or to a browser is a character reference, so that the text of the
-source comes out as it went in.
+The HTML is the same in a Markdown page and in an HTML file. Every line starts with a tag, and each character with a
+meaning in Markdown, templates or HTML is a character reference, so that the source is shown unchanged.
 """
 
 from __future__ import annotations
@@ -14,23 +13,23 @@ from urllib.parse import quote
 from minerva.annotate.claims import Claim
 from minerva.annotate.source import Formula, Module
 
-EXCERPT = 11
-"""Lines of an excerpt: the formula's own and the ten that follow."""
-FEW = 2
-"""So many tests are named beside a formula in the code; the other view names all."""
+EXCERPT_LINES = 11
+"""Lines of an excerpt: the formula's line and the ten that follow."""
+MAX_LISTED_TESTS = 2
+"""Number of tests listed next to a formula in the code; the other view lists all."""
 
-# Markdown's preprocessors change tabs and control characters, and templates take braces for their own.
+# Markdown preprocessors change tabs and control characters, and templates interpret braces.
 _UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f&<>\"'`{}$]")
 _UNSAFE_IN_MARKDOWN = re.compile(r"[^\w ./,:()-]|_")
 
 
 def escape(text: str) -> str:
-    """Write text so that it is nothing but text inside an HTML block, quoted attributes included."""
+    """Escape text for an HTML block, including quoted attributes."""
     return _UNSAFE.sub(_reference, text)
 
 
 def escape_inline(text: str) -> str:
-    """Write text so that it is nothing but text in a line of Markdown, too."""
+    """Escape text for a line of Markdown."""
     return _UNSAFE_IN_MARKDOWN.sub(_reference, text)
 
 
@@ -42,7 +41,7 @@ def highlight(lines: Sequence[str]) -> list[str]:
     """Highlight the lines of a Python file.
 
     Args:
-        lines: The whole file, so that a string over several lines is known as one.
+        lines: The whole file, so that strings over several lines are recognized.
 
     Returns:
         HTML of each line, without line ends.
@@ -64,65 +63,65 @@ def highlight(lines: Sequence[str]) -> list[str]:
 
 
 def annotated_source(module: Module, links: Links) -> str:
-    """Make the first view: the whole file as one block of code, each marker replaced by its formula.
+    """Build the first view: the whole file as one block of code, with each marker replaced by its formula.
 
-    A formula stands above its line also where the marker stands beside it: one rule tells the reader which line it is.
+    A formula is always shown above its line, also if its marker is at the end of the line.
 
     Args:
         module: The file and its formulas.
-        links: Makes the links to the tests.
+        links: Builds the links to the tests.
     """
     own_lines = {formula.line: formula for formula in module.formulas if not formula.trailing}
-    beside = {formula.line: formula for formula in module.formulas if formula.trailing}
+    trailing = {formula.line: formula for formula in module.formulas if formula.trailing}
     visible = [
-        line[: beside[n].column].rstrip() if n in beside else line for n, line in enumerate(module.lines, start=1)
+        line[: trailing[n].column].rstrip() if n in trailing else line for n, line in enumerate(module.lines, start=1)
     ]
     pieces: list[str] = []
-    waiting = ""  # formulas do not take a line of the block's text: they go in front of the next line
+    pending = ""  # formulas are not lines of the block's text: they are put before the next line
     for n, html in enumerate(highlight(visible), start=1):
         line = module.lines[n - 1]
         if n in own_lines:
-            waiting += _formula_box(own_lines[n], own_lines[n].anchor, links.tests(own_lines[n]), f"{line}\n")
-        elif n in beside:
-            waiting += _formula_box(beside[n], beside[n].anchor, links.tests(beside[n]))
+            pending += _formula_box(own_lines[n], own_lines[n].anchor, links.tests(own_lines[n]), f"{line}\n")
+        elif n in trailing:
+            pending += _formula_box(trailing[n], trailing[n].anchor, links.tests(trailing[n]))
             hidden = f'<span data-marker="{_attribute(line[len(visible[n - 1]) :])}"></span>'
-            pieces.append(waiting + _line(n, html + hidden))
-            waiting = ""
+            pieces.append(pending + _line(n, html + hidden))
+            pending = ""
         else:
-            pieces.append(waiting + _line(n, html))
-            waiting = ""
+            pieces.append(pending + _line(n, html))
+            pending = ""
     return _block(pieces, f"Math-annotated source of {module.name}", len(module.lines))
 
 
 def plain_source(module: Module, html: Sequence[str], first: int, last: int) -> str:
-    """Make a block of code of some lines of a file, as they are.
+    """Build a block of code from a range of lines of a file, without formulas.
 
     Args:
         module: The file.
         html: Its highlighted lines.
         first: First line, from 1.
-        last: Last line; those beyond the end of the file are left out.
+        last: Last line; it may be past the end of the file.
     """
     numbers = range(first, min(last, len(html)) + 1)
     return _block([_line(n, html[n - 1]) for n in numbers], f"{module.path}, from line {first}", len(html))
 
 
 def annotation(module: Module, html: Sequence[str], formula: Formula, links: Links) -> str:
-    """Make an entry of the second view: the line of code with those that follow, then the formula.
+    """Build an entry of the second view: the line of code and those that follow, then the formula.
 
     Args:
         module: The file.
         html: Its highlighted lines.
         formula: One of its formulas.
-        links: Makes the links to the tests.
+        links: Builds the links to the tests.
     """
-    excerpt = plain_source(module, html, formula.code_line, formula.code_line + EXCERPT - 1)
+    excerpt = plain_source(module, html, formula.code_line, formula.code_line + EXCERPT_LINES - 1)
     box = _formula_box(formula, f"{formula.anchor}-excerpt", links.tests(formula, in_full=True))
     return f'<div class="mn-annotation">\n{excerpt}\n{box}\n</div>'
 
 
 def _formula_box(formula: Formula, anchor: str, tests: str, marker: str | None = None) -> str:
-    # The marker is the text of the source that the box stands for: copying puts it back.
+    # The marker is the source text that the box replaces; copying the code restores it.
     copied = "" if marker is None else f' data-marker="{_attribute(marker)}"'
     paper = "" if formula.citation is None else f'<span class="mn-paper">{escape(formula.citation)}</span>'
     return (
@@ -134,14 +133,14 @@ def _formula_box(formula: Formula, anchor: str, tests: str, marker: str | None =
 
 
 class Links:
-    """Links to what stands in the repository."""
+    """Build links to files of the repository."""
 
     def __init__(self, tests: dict[str, tuple[Claim, ...]] | None, source_url: str | None) -> None:
         self._tests = tests
         self._base = None if source_url is None else source_url.rstrip("/") + "/"
 
     def tests(self, formula: Formula, in_full: bool = False) -> str:
-        """Name the tests that cover a formula, a few of them or all in full; nothing where no tests were read."""
+        """Return links to the tests that cover a formula: the first few, or all with their paths (`in_full`)."""
         if self._tests is None:
             return ""
         claims = {(claim.path, claim.test): claim for claim in self._tests.get(formula.anchor, ())}
@@ -151,12 +150,12 @@ class Links:
             self.file(path, f"{path}::{test}" if in_full else test, claim.line, title=f"{path}::{test}")
             for (path, test), claim in claims.items()
         ]
-        if not in_full and len(names) > FEW:
-            names[FEW:] = [f"<span>{len(names) - FEW} more</span>"]
+        if not in_full and len(names) > MAX_LISTED_TESTS:
+            names[MAX_LISTED_TESTS:] = [f"<span>{len(names) - MAX_LISTED_TESTS} more</span>"]
         return f'<span class="mn-tests">{" ".join(names)}</span>'
 
     def file(self, path: str, text: str, line: int | None = None, title: str = "") -> str:
-        """Link to a file of the repository, or name it where its address is not known."""
+        """Return a link to a file of the repository, or plain text if there is no URL."""
         titled = f' title="{escape(title)}"' if title else ""
         if self._base is None:
             return f"<span{titled}>{escape_inline(text)}</span>"
@@ -169,8 +168,8 @@ def _line(number: int, html: str) -> str:
 
 
 def _block(pieces: Sequence[str], label: str, largest: int) -> str:
-    # The span between pre and code keeps a theme from taking the block for one of its own: its button would copy the
-    # formulas as they look, not as they were written.
+    # The span between pre and code hides the block from themes, whose copy button would copy rendered formulas instead
+    # of their source.
     return (
         f'<div class="mn-source" role="region" aria-label="{escape(label)}" tabindex="0" '
         f'style="--mn-digits:{len(str(largest))}">'

@@ -1,4 +1,4 @@
-"""Writing the pages: Markdown for MkDocs, or one HTML file that needs nothing else."""
+"""Write the pages: Markdown for MkDocs, or one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from minerva.annotate.report import Report
 from minerva.annotate.source import Module
 
 STYLESHEETS = ("assets/katex/katex.min.css", "assets/annotate.css")
-"""What a site's pages have to load, relative to the folder of the pages: MkDocs' `extra_css`."""
+"""Stylesheets for MkDocs' `extra_css`, relative to the folder of the pages."""
 SCRIPTS = ("assets/katex/katex.min.js", "assets/annotate.js")
-"""The same for `extra_javascript`, in this order."""
+"""Scripts for MkDocs' `extra_javascript`, in this order."""
 
-_MADE = "<!-- Made by `minerva annotate`: changes are lost. -->"
+_GENERATED = "<!-- Made by `minerva annotate`: changes are lost. -->"
 
 
 def make_pages(report: Report, source_url: str | None = None) -> dict[str, bytes]:
-    """Make Markdown pages for MkDocs: an index, and for each module its annotated source and its annotations.
+    """Build Markdown pages for MkDocs: an index, and for each module its annotated source and its annotations.
 
     Args:
-        report: The formulas; where it has no tests, the pages do not speak of any.
-        source_url: Where the repository's files can be read, such as https://github.com/me/mine/blob/main/.
+        report: The formulas; tests are shown only if it has any.
+        source_url: URL of the repository's files, such as https://github.com/me/mine/blob/main/.
 
     Returns:
-        The pages and what they need, by their path inside the folder of the pages.
+        The contents of the pages, scripts and styles, by path inside the folder of the pages.
     """
     links = Links(report.tests, source_url)
     files = {"index.md": _index_page(report).encode()}
@@ -55,77 +55,77 @@ def make_pages(report: Report, source_url: str | None = None) -> dict[str, bytes
 def write_pages(report: Report, out: Path, source_url: str | None = None) -> None:
     """Write the Markdown pages.
 
-    Files that would not change are not touched, and pages of modules that are no longer there are removed.
+    Unchanged files are not written again, and pages of modules that no longer exist are removed.
 
     Args:
         report: The formulas.
         out: Folder for the pages, inside MkDocs' `docs_dir`.
-        source_url: Where the repository's files can be read.
+        source_url: URL of the repository's files.
 
     Raises:
-        ValueError: `out` is a file, or holds a page that was not made here where one is to be.
+        ValueError: `out` is a file, or a page would overwrite a file that `minerva annotate` did not write.
     """
     refuse_places(report, out, None)
     files = {out / name: data for name, data in make_pages(report, source_url).items()}
     for path, data in files.items():
         _write(path, data)
     for path in [*out.glob("source/*.md"), *out.glob("annotations/*.md")]:
-        if path not in files and _is_made(path):
+        if path not in files and _is_generated(path):
             path.unlink()
 
 
 def write_single_file(report: Report, out: Path, source_url: str | None = None) -> None:
-    """Write one HTML file with the index and both views of each module, which opens offline.
+    """Write one HTML file with the index and both views of each module; it works offline.
 
     Args:
-        report: The formulas; where it has no tests, the page does not speak of any.
+        report: The formulas; tests are shown only if it has any.
         out: The file.
-        source_url: Where the repository's files can be read.
+        source_url: URL of the repository's files.
 
     Raises:
-        ValueError: `out` is a folder, is not called .html, or is a file that was not made here.
+        ValueError: `out` is a folder, does not end in .html, or is a file that `minerva annotate` did not write.
     """
     refuse_places(report, None, out)
     _write(out, _single_file(report, Links(report.tests, source_url)).encode())
 
 
 def refuse_places(report: Report, folder: Path | None, file: Path | None) -> None:
-    """Refuse to write where something else is, before anything is written.
+    """Check, before writing, that no file of another origin would be overwritten.
 
     Args:
-        report: What is to be written.
-        folder: Where pages are to go.
-        file: Where a single file is to go.
+        report: The formulas to write.
+        folder: Folder of the pages.
+        file: The single HTML file.
 
     Raises:
-        ValueError: The folder is a file, the file is a folder or not called .html, or what was written by someone else
-            is in the way.
+        ValueError: The folder is a file, the file is a folder or does not end in .html, or a file that `minerva
+            annotate` did not write would be overwritten.
     """
     if folder is not None:
         if folder.exists() and not folder.is_dir():
-            raise ValueError(f"out: must be a folder, got the file {folder}; name another.")
+            raise ValueError(f"out: must be a folder, got the file {folder}; choose another.")
         views = [f"{view}/{module.name}.md" for view in ("source", "annotations") for module in report.modules]
-        _refuse_foreign("out", [folder / name for name in ("index.md", *views)])
+        _check_overwrite("out", [folder / name for name in ("index.md", *views)])
     if file is not None:
         if file.is_dir():
             raise ValueError(
-                f"single-file: must be a file, got the folder {file}; name a file in it, such as maths.html."
+                f"single-file: must be a file, got the folder {file}; give a file in it, such as maths.html."
             )
         if file.suffix.lower() not in (".html", ".htm"):
-            raise ValueError(f"single-file: must end in .html, got {file}; name it {file.with_suffix('.html').name}.")
-        _refuse_foreign("single-file", [file])
+            raise ValueError(f"single-file: must end in .html, got {file}; use {file.with_suffix('.html').name}.")
+        _check_overwrite("single-file", [file])
 
 
-def _refuse_foreign(option: str, paths: Sequence[Path]) -> None:
+def _check_overwrite(option: str, paths: Sequence[Path]) -> None:
     for path in paths:
-        if path.exists() and not _is_made(path):
+        if path.exists() and not _is_generated(path):
             raise ValueError(
-                f"{option}: {path} is there and was not made by `minerva annotate`; name another place or move it."
+                f"{option}: {path} exists and was not written by `minerva annotate`; choose another path or move it."
             )
 
 
-def _is_made(path: Path) -> bool:
-    return path.is_file() and _MADE in path.read_text(encoding="utf-8", errors="replace")
+def _is_generated(path: Path) -> bool:
+    return path.is_file() and _GENERATED in path.read_text(encoding="utf-8", errors="replace")
 
 
 # Markdown
@@ -165,9 +165,9 @@ def _annotations_page(module: Module, links: Links) -> str:
 
 
 def _head(title: str, search: bool = True) -> str:
-    # The second view repeats the first: a search should find each formula once.
+    # The second view repeats the first; a search should find each formula once.
     hidden = "" if search else "search:\n  exclude: true\n"
-    return f"---\ntitle: {json.dumps(title)}\n{hidden}---\n\n{_MADE}\n"
+    return f"---\ntitle: {json.dumps(title)}\n{hidden}---\n\n{_GENERATED}\n"
 
 
 def _address(name: str) -> str:
@@ -187,11 +187,11 @@ def _single_file(report: Report, links: Links) -> str:
             *((ASSETS / name).read_text(encoding="utf-8") for name in ("annotate.js", "standalone.js")),
         ]
     )
-    # Whatever the source may hold, only this script runs, and nothing is fetched from anywhere.
+    # Whatever the source contains, only this script runs, and nothing is loaded from other places.
     policy = f"default-src 'none'; script-src '{_digest(script)}'; style-src 'unsafe-inline'; font-src data:"
     return f"""\
 <!DOCTYPE html>
-{_MADE}
+{_GENERATED}
 <html lang="en" class="mn-standalone">
 <head>
 <meta charset="utf-8">
@@ -269,7 +269,7 @@ def _digest(script: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
-# What both say
+# Shared by both formats
 
 
 def _columns(report: Report) -> list[str]:
@@ -288,7 +288,7 @@ def _formulas(module: Module) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    # A server that watches the folder would build again and again, were files written that have not changed.
+    # Writing unchanged files would make a server that watches the folder rebuild in a loop.
     if path.is_file() and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Reading formulas out of Python source: comments that stand above, or beside, the line that computes them.
+"""Read formulas from Python source: comments above, or at the end of, the line that computes them.
 
-The source is text here: it is decoded, tokenized and parsed, never imported.
+The source is decoded, tokenized and parsed, never imported.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NEAR_MARKER = re.compile(r"#+\s*latex\s*[\[:]", re.IGNORECASE)
 _SPELLING = "write `# LaTeX: FORMULA` or `# LaTeX[PAPER, EQUATION]: FORMULA`"
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
-_TAB = 8  # columns, as Python itself counts them
+_TAB = 8  # columns per tab, as in Python itself
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Problem(NamedTuple):
-    """Something that keeps a formula from being true, with its place."""
+    """A problem of a formula or a mark, with its file and line."""
 
     path: str
     line: int
@@ -50,32 +50,32 @@ class Formula:
     line: int
     """Line of the marker, from 1."""
     code_line: int
-    """Line of code that it belongs to: the marker's own, or the next one that holds code."""
+    """Line of code of the formula: the marker's own line, or the next line with code."""
     latex: str
-    """The formula itself."""
+    """The formula in LaTeX."""
     paper: str | None
-    """Key of the paper that it comes from, such as Schulman2017."""
+    """Key of the paper, such as Schulman2017."""
     equation: str | None
-    """Its number there, such as eq. 7."""
+    """Number of the equation in the paper, such as eq. 7."""
     qualname: str
     """Function or class around the line of code, such as Agent.update; empty at the top level."""
     anchor: str
-    """Its id on a page. It is made of module, function and formula, so that it stays when lines move."""
+    """Its id on a page, made of module, function and formula, so that it does not change when lines move."""
     indentation: int
-    """Column at which the marker starts, or for a marker beside code, the code."""
+    """Indentation of the marker's line, in columns."""
     column: int
-    """Where the marker starts, in characters."""
+    """Start of the marker, in characters."""
     trailing: bool
-    """Whether the marker stands at the end of a line of code."""
+    """Whether the marker is at the end of a line of code."""
 
     @property
     def place(self) -> str:
-        """Dotted name of the function or class around it, or of its module: what a test may claim it by."""
+        """Dotted name of the function or class around it, or of its module, for the mark of a test."""
         return f"{self.module}.{self.qualname}" if self.qualname else self.module
 
     @property
     def citation(self) -> str | None:
-        """Paper and equation as they are shown."""
+        """Paper and equation as displayed text."""
         return ", ".join(part for part in (self.paper, self.equation) if part) or None
 
 
@@ -92,32 +92,32 @@ class Module:
     formulas: tuple[Formula, ...]
     """In the order of the source."""
     problems: tuple[Problem, ...]
-    """Markers that are no formulas: empty, misspelt, or without code under them."""
+    """Invalid markers: empty, misspelled, or without code below them."""
 
 
 class Source(NamedTuple):
-    """Everything that was read under a path."""
+    """All modules that were read under a path."""
 
     modules: tuple[Module, ...]
-    """Those that have markers, by name."""
+    """Modules with markers, sorted by name."""
     scope: str
-    """Dotted name of the path; empty where it is not part of anything larger."""
+    """Dotted name of the path; empty if it is a whole package or a folder of packages."""
     is_init: bool
     """Whether the path is a package's __init__.py, without the modules of the package."""
 
     def reaches(self, name: str) -> bool:
-        """Tell whether what is called so, a module or something in one, would have been read."""
+        """Return whether a module, or a name inside one, lies under the path."""
         return not self.scope or name == self.scope or (not self.is_init and name.startswith(f"{self.scope}."))
 
 
 def read_source(root: Path, base: Path | None = None) -> Source:
     """Read the formulas of a file, a package, or a folder of packages and scripts.
 
-    Files without the word LaTeX are not looked into.
+    Files without the word LaTeX are skipped.
 
     Args:
         root: The file or the folder.
-        base: Folder that paths are shown relative to; by default the working directory.
+        base: Folder that displayed paths are relative to; by default the working directory.
 
     Raises:
         ValueError: There is no Python source, or a file with markers is not valid Python.
@@ -137,7 +137,7 @@ def read_source(root: Path, base: Path | None = None) -> Source:
             module = read_module(data, name, shown_path(file, top, base))
             if name in modules:
                 raise ValueError(
-                    f"path: {modules[name].path} and {module.path} are both the module {name}; annotate them apart."
+                    f"path: {modules[name].path} and {module.path} are both module {name}; annotate each separately."
                 )
             if module.formulas or module.problems:
                 modules[name] = module
@@ -155,13 +155,13 @@ def read_module(data: bytes, name: str, path: str) -> Module:
         path: Path of the file, for pages and messages.
 
     Raises:
-        ValueError: The bytes are not valid Python source in the encoding that they declare.
+        ValueError: The bytes are not valid Python source in the declared encoding.
     """
     text = decode(data, path)
     tree = parse(text, path)
     lines = text.split("\n")
     if lines[-1] == "":
-        lines.pop()  # the file ends with a line end, as it should
+        lines.pop()  # the file ends with a newline
     formulas: list[Formula] = []
     problems: list[Problem] = []
     scopes = _Scopes(tree)
@@ -180,11 +180,11 @@ def read_module(data: bytes, name: str, path: str) -> Module:
         following = token if trailing else next_code[k]
         if match is None:
             if _NEAR_MARKER.match(token.string):
-                problems.append(Problem(path, row, f"marker {token.string[:40]!r} is misspelt; {_SPELLING}."))
+                problems.append(Problem(path, row, f"marker {token.string[:40]!r} is misspelled; {_SPELLING}."))
         elif not match["latex"].strip():
             problems.append(Problem(path, row, f"marker without a formula; {_SPELLING}."))
         elif match["brackets"] and not match["citation"].partition(",")[0].strip():
-            problems.append(Problem(path, row, f"marker that cites no paper; {_SPELLING}."))
+            problems.append(Problem(path, row, f"marker without a paper in its brackets; {_SPELLING}."))
         elif following is None or (not trailing and _ends_block(lines, token, following, in_brackets=depth > 0)):
             why = "no line of code follows" if following is None else f"line {following.start[0]} is outside its block"
             problems.append(Problem(path, row, f"marker without code: {why}; move it or remove it."))
@@ -214,14 +214,14 @@ def read_module(data: bytes, name: str, path: str) -> Module:
 
 
 def decode(data: bytes, path: str) -> str:
-    """Decode a source file as Python would, with line ends made one character.
+    """Decode a source file as Python would, and convert line ends to newlines.
 
     Args:
         data: The file's bytes.
-        path: For messages.
+        path: Path for error messages.
 
     Raises:
-        ValueError: They are not text in the encoding that the file declares.
+        ValueError: The bytes are not text in the declared encoding.
     """
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
@@ -230,11 +230,11 @@ def decode(data: bytes, path: str) -> str:
         line = data[: error.start].count(b"\n") + 1
         raise ValueError(
             f"{path}:{line}: byte 0x{data[error.start]:02x} is not {error.encoding}; declare the file's encoding in "
-            "its first line, as in `# -*- coding: latin-1 -*-`, or save it as UTF-8."
+            "its first line, such as `# -*- coding: latin-1 -*-`, or save it as UTF-8."
         ) from error
-    except (SyntaxError, LookupError, UnicodeError) as error:  # some codecs are not for text, or fail in their own way
-        said = getattr(error, "msg", None) or error
-        raise ValueError(f"{path}:1: {said}; save the file as UTF-8, or declare its encoding.") from error
+    except (SyntaxError, LookupError, UnicodeError) as error:  # some codecs are not for text, or raise other errors
+        reason = getattr(error, "msg", None) or error
+        raise ValueError(f"{path}:1: {reason}; save the file as UTF-8, or declare its encoding.") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -242,15 +242,15 @@ def parse(text: str, path: str) -> ast.Module:
     """Parse source text.
 
     Args:
-        text: What `decode` gives.
-        path: For messages.
+        text: The text, as `decode` returns it.
+        path: Path for error messages.
 
     Raises:
-        ValueError: It is not valid Python.
+        ValueError: The text is not valid Python.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # someone else's invalid escapes are not the matter here
+            warnings.simplefilter("ignore")  # such as invalid escapes in the source
             return ast.parse(text)
     except SyntaxError as error:
         raise ValueError(f"{path}:{error.lineno or 1}: not valid Python: {error.msg}.") from error
@@ -259,15 +259,12 @@ def parse(text: str, path: str) -> ast.Module:
 
 
 def collapse(latex: str) -> str:
-    """Write any run of white space as one space: two formulas are the same where this is."""
+    """Replace each run of white space by one space, so that formulas can be compared."""
     return " ".join(latex.split())
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """Find the Python files of a folder, in order; hidden folders and virtual environments are passed over.
-
-    So are links that lead nowhere.
-    """
+    """Yield the Python files of a folder in order, without hidden folders, virtual environments and broken links."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(
             name
@@ -279,7 +276,7 @@ def python_files(folder: Path) -> Iterator[Path]:
 
 
 def shown_path(file: Path, top: Path, base: Path | None = None) -> str:
-    """Write a path as seen from a base, by default the working directory, or else from `top`; never an absolute one."""
+    """Return a path relative to a base, by default the working directory, or else to `top`; never an absolute path."""
     for folder in ((base or Path.cwd()).resolve(), top):
         if file.is_relative_to(folder):
             return file.relative_to(folder).as_posix()
@@ -287,19 +284,19 @@ def shown_path(file: Path, top: Path, base: Path | None = None) -> str:
 
 
 def definitions(tree: ast.Module) -> Iterator[tuple[str, Definition]]:
-    """Find the functions and classes of a module with their qualified names; inner ones come after their outer ones."""
-    # No recursion: the source of others may be nested deeper than Python's own stack.
-    waiting: list[tuple[ast.AST, str]] = [(tree, "")]
-    while waiting:
-        node, name = waiting.pop()
+    """Yield the functions and classes of a module with their qualified names; inner ones come after outer ones."""
+    # No recursion: the source may be nested deeper than Python's stack.
+    pending: list[tuple[ast.AST, str]] = [(tree, "")]
+    while pending:
+        node, name = pending.pop()
         if isinstance(node, Definition):
             name = f"{name}.{node.name}" if name else node.name
             yield name, node
-        waiting += [(child, name) for child in ast.iter_child_nodes(node)]
+        pending += [(child, name) for child in ast.iter_child_nodes(node)]
 
 
 class _Scopes:
-    """Which function or class a line lies in."""
+    """Find the function or class that a line belongs to."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._spans = [
@@ -324,11 +321,11 @@ def _next_code(tokens: Sequence[tokenize.TokenInfo]) -> list[tokenize.TokenInfo 
 def _ends_block(
     lines: Sequence[str], marker: tokenize.TokenInfo, following: tokenize.TokenInfo, in_brackets: bool
 ) -> bool:
-    """Tell whether a marker is the last thing in its block or its brackets: what follows is not what it is about."""
-    if in_brackets:  # where indentation means nothing
+    """Return whether a marker is the last item in its block or brackets, so that the code after it is unrelated."""
+    if in_brackets:  # indentation has no meaning there
         return following.string in _CLOSING
     before, after = lines[marker.start[0] - 1], lines[following.start[0] - 1]
-    # A tab may be any number of columns: like Python itself, trust only what holds for wide and for narrow ones.
+    # The width of a tab is unknown: like Python, accept only what holds for wide and for narrow tabs.
     return all(_indentation(after, tab) < _indentation(before, tab) for tab in (_TAB, 1))
 
 

@@ -1,4 +1,4 @@
-"""Callbacks: a user's own code at fixed points of a run, and some that are ready to use."""
+"""Callbacks: run user code at fixed points of training; some are ready to use."""
 
 from minerva.callbacks.base import Callback, CallbackLike, CallbackList
 from minerva.callbacks.checkpoints import CheckpointCallback

@@ -1,4 +1,4 @@
-"""The points of a run at which a user's own code may look at it, or end it."""
+"""The base class of callbacks, and lists of callbacks."""
 
 from __future__ import annotations
 
@@ -6,67 +6,67 @@ from collections.abc import Callable, Sequence
 from typing import Any, Union
 
 CallbackLike = Union["Callback", Callable[[Any], "bool | None"], Sequence["CallbackLike"], None]
-"""A `Callback`, a plain function (called at every step), a list of these, or nothing."""
+"""A `Callback`, a function of the trainer (called at every step), a list of these, or None."""
 
 
 class Callback:
-    """Override what you need. Each method is given the trainer.
+    """Base class of callbacks: override the methods you need. Each receives the trainer.
 
     A callback may read everything: `trainer.env_steps`, `trainer.updates`, `trainer.agent`, `trainer.last_step` (the
-    observations, raw rewards and episode ends of the newest step). With `trainer.log("my/name", 0.5)` it may log
-    numbers of its own, wherever the run logs. It is not saved with the run.
+    observations, raw rewards and episode ends of the newest step). `trainer.log("my/name", 0.5)` logs a value of its
+    own, wherever the run logs. Callbacks are not saved with the run.
     """
 
     def on_training_start(self, trainer: Any) -> None:
-        """Look at the trainer before the first step of this call of `train`."""
+        """Run before the first step of a call of `train`."""
 
     def on_rollout_start(self, trainer: Any) -> None:
-        """Look at the trainer before the first step of a rollout."""
+        """Run before the first step of a rollout."""
 
     def on_step(self, trainer: Any) -> bool | None:
-        """Look at the trainer after a step of all environments; return False to end training, everything saved."""
+        """Run after each step of all environments; return False to save everything and stop training."""
         return None
 
     def on_rollout_end(self, trainer: Any) -> None:
-        """Look at the trainer when a rollout is full, before it is learned from."""
+        """Run when a rollout is complete, before the update."""
 
     def on_training_end(self, trainer: Any) -> None:
-        """Look at the trainer after the last step, whatever ended the run."""
+        """Run after the last step, also when training stopped early."""
 
 
 class CallbackList(Callback):
-    """Several callbacks as one; all of them are called, and one False is enough."""
+    """Call several callbacks as one; training stops when any of them returns False."""
 
     def __init__(self, callbacks: CallbackLike = None) -> None:
         self.callbacks: list[Callback] = list(_flatten(callbacks))
 
     def on_training_start(self, trainer: Any) -> None:
-        """Pass it on."""
+        """Call `on_training_start` of each callback."""
         for callback in self.callbacks:
             callback.on_training_start(trainer)
 
     def on_rollout_start(self, trainer: Any) -> None:
-        """Pass it on."""
+        """Call `on_rollout_start` of each callback."""
         for callback in self.callbacks:
             callback.on_rollout_start(trainer)
 
     def on_step(self, trainer: Any) -> bool:
-        """Pass it on; False if any of them says so."""
-        answers = [callback.on_step(trainer) for callback in self.callbacks]
-        return all(answer is not False for answer in answers)
+        """Call `on_step` of each callback; return False if any of them does."""
+        results = [callback.on_step(trainer) for callback in self.callbacks]
+        return all(result is not False for result in results)
 
     def on_rollout_end(self, trainer: Any) -> None:
-        """Pass it on."""
+        """Call `on_rollout_end` of each callback."""
         for callback in self.callbacks:
             callback.on_rollout_end(trainer)
 
     def on_training_end(self, trainer: Any) -> None:
-        """Pass it on."""
+        """Call `on_training_end` of each callback."""
         for callback in self.callbacks:
             callback.on_training_end(trainer)
 
 
-class _EveryStep(Callback):
+class _FunctionCallback(Callback):
     def __init__(self, function: Callable[[Any], bool | None]) -> None:
         self._function = function
 
@@ -80,7 +80,7 @@ def _flatten(callbacks: CallbackLike) -> Sequence[Callback]:
     if isinstance(callbacks, Callback):
         return [callbacks]
     if callable(callbacks):
-        return [_EveryStep(callbacks)]
+        return [_FunctionCallback(callbacks)]
     if isinstance(callbacks, (list, tuple)):
         return [callback for item in callbacks for callback in _flatten(item)]
     raise ValueError(

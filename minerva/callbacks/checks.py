@@ -1,4 +1,4 @@
-"""What the ready callbacks ask of their arguments."""
+"""Checks of the arguments of callbacks."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from numbers import Integral, Real
 from typing import Any
 
 
-def whole_number(name: str, value: Any) -> int:
-    """Take a whole number from 1 on.
+def positive_int(name: str, value: Any) -> int:
+    """Check that a value is a positive integer and return it as an int.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name}: must be a whole number from 1 on, got {value!r}.")
+        raise ValueError(f"{name}: must be a positive integer, got {value!r}.")
     return int(value)
 
 
 def number(name: str, value: Any) -> float:
-    """Take a number.
+    """Check that a value is a number and return it as a float.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name}: must be a number, got {value!r}.")
@@ -29,7 +29,7 @@ def number(name: str, value: Any) -> float:
 
 
 def function(name: str, value: Any) -> Any:
-    """Take something that can be called.
+    """Check that a value can be called and return it.
 
     Raises:
         ValueError: It cannot.

@@ -1,4 +1,4 @@
-"""A progress bar for runs that have switched their own off."""
+"""A progress bar for runs with ``console=False``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class ProgressBar(Callback):
-    """Shows how far a run has come: a bar in a terminal, plain lines elsewhere.
+    """Show a run's progress: a bar in a terminal, plain lines elsewhere.
 
-    It is the one that ``console=True`` shows, without its messages and evaluations. A run that shows that one gets no
-    second.
+    It is the bar that ``console=True`` shows, without messages and evaluations. With ``console=True`` this callback
+    shows nothing.
 
     Args:
-        stream: Where to write; standard output by default.
+        stream: Output stream; standard output by default.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -26,7 +26,7 @@ class ProgressBar(Callback):
         self._console: ConsoleLogger | None = None
 
     def on_training_start(self, trainer: Any) -> None:
-        """Show it."""
+        """Show the progress bar."""
         from minerva.loggers import ConsoleLogger
 
         self._close()
@@ -34,18 +34,18 @@ class ProgressBar(Callback):
             title = f"{trainer.algorithm} {trainer.env_name}"
             total = trainer.final_step(trainer.total_steps)
             self._console = ConsoleLogger(total, trainer.env_steps, title, self._stream)
-            # After an error in the middle of an update there is no `on_training_end`.
+            # `on_training_end` is not called after an error in the middle of an update.
             atexit.register(self._console.close)
 
     def on_step(self, trainer: Any) -> None:
-        """Move it."""
+        """Update the progress bar."""
         if self._console is not None:
             for episode in trainer.last_step.episodes:
                 self._console.log({"train/episode_return": episode.episode_return}, trainer.env_steps)
             self._console.progress(trainer.env_steps)
 
     def on_training_end(self, trainer: Any) -> None:
-        """Give the terminal back."""
+        """Remove the progress bar and restore the terminal."""
         self._close()
 
     def _close(self) -> None:

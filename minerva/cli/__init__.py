@@ -1,6 +1,6 @@
 """The command line: `minerva train`, `bench`, `evaluate`, `plot`, `presets`, `envs`, `annotate`.
 
-Nothing heavy is imported before a command needs it: help and mistakes are answered at once.
+Heavy packages are imported only by the commands that need them, so that help and error messages appear at once.
 """
 
 from __future__ import annotations
@@ -47,34 +47,34 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 EPISODES_LISTED = 20
-"""Up to so many episodes are listed one by one by `evaluate`; of more, only their summary is shown."""
+"""Up to this number of episodes, `evaluate` lists each one; above it, only the summary."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
     Args:
-        argv: Arguments after the program's name; by default those of this process.
+        argv: Arguments after the name of the program; by default those of this process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
             return _dispatch(arguments)
-        except BrokenPipeError:  # the reader has seen enough, as in `minerva envs | head`
+        except BrokenPipeError:  # the reader closed the pipe, as in `minerva envs | head`
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except ValueError as error:
-            _complain(error)
+            _print_error(error)
             return 2
         except (OSError, FloatingPointError) as error:
-            _complain(error)
+            _print_error(error)
             return 1
         except RuntimeError as error:
             if not _is_environment_failure(error):
                 raise
-            _complain(error)
+            _print_error(error)
             return 1
         except KeyboardInterrupt:
             return 130
@@ -104,7 +104,7 @@ def _dispatch(arguments: list[str]) -> int:
         return run(parse(options, f"minerva {command}", rest)) or 0
     else:
         near = near_matches(command, ["train", "bench", *_COMMANDS])
-        raise UsageError(f"no command {command!r}.{near} See `minerva --help`.")
+        raise UsageError(f"{command!r} is not a command.{near} See `minerva --help`.")
     return 0
 
 
@@ -119,12 +119,12 @@ def _train_or_resume(arguments: list[str]) -> int:
     if any(word == "--resume" or word.startswith("--resume=") for word in rest):
         return _resume(algo, parse(ResumeOptions, "minerva train", rest))
     if algo is None:
-        raise UsageError(f"train: name an algorithm ({', '.join(api.ALGORITHMS)}) first, or a run to --resume.")
+        raise UsageError(f"train: give an algorithm ({', '.join(api.ALGORITHMS)}) first, or a run to --resume.")
     return _train(algo, rest)
 
 
 def _train(algo: str, arguments: list[str]) -> int:
-    run = _read_run("train", algo, arguments)
+    run = _parse_run("train", algo, arguments)
     options = run.options
     trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config)
     if run.note is not None:
@@ -137,14 +137,14 @@ def _train(algo: str, arguments: list[str]) -> int:
         trainer.close()
 
 
-class _RunWanted(NamedTuple):
+class _RunSpec(NamedTuple):
     options: Any
     config: RunConfig
-    note: str | None  # of the preset
+    note: str | None  # about the preset
 
 
-def _read_run(command: str, algo: str, arguments: list[str]) -> _RunWanted:
-    """Read the options of `train` or `bench`, on top of the preset."""
+def _parse_run(command: str, algo: str, arguments: list[str]) -> _RunSpec:
+    """Parse the options of `train` or `bench`, with the preset's values as defaults."""
     config_class = api.config_class(algo)
     settings = api.preset_settings(algo, value_of("--env", arguments) or "", value_of("--preset", arguments))
     groups = setting_groups(config_class)
@@ -157,10 +157,10 @@ def _read_run(command: str, algo: str, arguments: list[str]) -> _RunWanted:
         "preset, where --env names one that has a preset (`minerva presets` lists them).",
     )
     if not options.env:
-        raise UsageError("--env: name an environment, such as --env HalfCheetah-v5; `minerva envs` lists them.")
+        raise UsageError("--env: give an environment id, such as --env HalfCheetah-v5; `minerva envs` lists them.")
     fields = {s.name: getattr(getattr(options, group), s.name) for group, members in groups.items() for s in members}
     fields["env_kwargs"] = key_values(fields["env_kwargs"])
-    return _RunWanted(options, config_class.from_fields(None, fields), settings.note)
+    return _RunSpec(options, config_class.from_fields(None, fields), settings.note)
 
 
 def _resume(algo: str | None, options: ResumeOptions) -> int:
@@ -170,17 +170,18 @@ def _resume(algo: str | None, options: ResumeOptions) -> int:
     made_by: str = checkpoint["algorithm"]
     if (algo or made_by) != made_by or made_by not in api.ALGORITHMS:
         raise checkpointing.CheckpointError(
-            f"checkpoint: {path} was made by {made_by}, not by {algo or ' or '.join(api.ALGORITHMS)}; "
+            f"checkpoint: {path} was written by {made_by}, not by {algo or ' or '.join(api.ALGORITHMS)}; "
             + (f"use `minerva train --resume {path}`." if made_by in api.ALGORITHMS else "update Minerva to use it.")
         )
     env_id: str = checkpoint["env_id"]
     _refuse_custom(env_id, f'{api.trainer_class(made_by).__name__}(your_factory, …).load("{options.resume}")')
     config = api.config_class(made_by).from_fields(None, checkpoint["config"])
-    total_steps = options.total_steps or checkpoint["total_steps"] or DEFAULT_TOTAL_STEPS
-    taken = checkpoint["state"]["env_steps"]
+    run, device = checkpoint["run"], options.device or checkpoint["state"]["device"]
+    total_steps = options.total_steps or run["total_steps"] or DEFAULT_TOTAL_STEPS
+    taken = run["env_steps"]
     if total_steps < taken:
-        raise UsageError(f"--total-steps: the run has taken {taken} steps already, got {total_steps}; give more.")
-    trainer = api.make_trainer(made_by, env_id, checkpoint["seed"], options.device or checkpoint["device"], config)
+        raise UsageError(f"--total-steps: must be at least {taken}, the steps taken so far, got {total_steps}.")
+    trainer = api.make_trainer(made_by, env_id, checkpoint["seed"], device, config)
     try:
         trainer.load(options.resume)
         return _run(trainer, total_steps, path.parent)
@@ -193,14 +194,14 @@ def _run(trainer: Trainer, total_steps: int, folder: Path) -> int:
     try:
         result = trainer.train(total_steps, out_dir=folder)
     except BaseException as error:
-        begun = trainer.env_steps > taken or not isinstance(error, ValueError)  # else a mistake, and nothing was begun
-        if begun and last.exists():
-            print(f"Go on with: minerva train --resume {shlex.quote(str(folder))}", flush=True)
+        started = trainer.env_steps > taken or not isinstance(error, ValueError)  # otherwise: a user's mistake
+        if started and last.exists():
+            print(f"Resume with: minerva train --resume {shlex.quote(str(folder))}", flush=True)
         raise
     if last.exists():
         _report(result, last)
     if result.env_steps == taken > 0:
-        print("It had taken all its steps already; give a larger --total-steps to go on.")
+        print("The run has already taken all its steps; give a larger --total-steps to continue.")
     return 0
 
 
@@ -227,8 +228,8 @@ def _bench(arguments: list[str]) -> None:
     begin = time.perf_counter()
     algo, *rest = arguments
     if algo.startswith("-"):
-        raise UsageError(f"bench: name an algorithm ({', '.join(api.ALGORITHMS)}) first, got {algo}.")
-    run = _read_run("bench", algo, rest)
+        raise UsageError(f"bench: give an algorithm ({', '.join(api.ALGORITHMS)}) first, got {algo}.")
+    run = _parse_run("bench", algo, rest)
     options = run.options
     _check_bench(options)
 
@@ -236,27 +237,27 @@ def _bench(arguments: list[str]) -> None:
 
     from minerva.bench import SECONDS, bench
 
-    api.trainer_class(algo)  # and what it imports, which is no part of making one
+    api.trainer_class(algo)  # imports its modules now, so that this does not count as set-up time
 
     def make_trainer(config: RunConfig) -> Trainer:
         trainer = api.make_trainer(algo, options.env, options.seed, options.device, config)
         if run.note is not None:
             trainer.notes.append(run.note)
         if options.init_from is not None:
-            with trainer.closing_on_error():
+            with trainer.close_envs_on_error():
                 trainer.init_from(options.init_from)
         return trainer
 
     console = Console()
-    with console.status("Measuring, after a warm-up to the first update (where it is compiled, a minute or so)"):
-        found = bench(
+    with console.status("Measuring, after a warm-up to the first update (compiling may take a minute)"):
+        result = bench(
             make_trainer, run.config, options.total_steps, options.seconds or SECONDS, options.steps, begin=begin
         )
-    console.print(found.table())
-    for note in found.notes:
+    console.print(result.table())
+    for note in result.notes:
         console.print(note, style="dim", highlight=False, markup=False)
     if options.json is not None:
-        options.json.write_text(json.dumps(found.to_plain(), indent=2, default=str) + "\n")
+        options.json.write_text(json.dumps(result.to_plain(), indent=2, default=str) + "\n")
 
 
 def _check_bench(options: Any) -> None:
@@ -265,9 +266,9 @@ def _check_bench(options: Any) -> None:
     if options.steps is not None and options.steps < 1:
         raise UsageError(f"--steps: must be at least 1, got {options.steps}.")
     if options.steps is not None and options.seconds is not None:
-        raise UsageError("--steps: stands in place of --seconds, got both; give one of them.")
+        raise UsageError("--steps: cannot be combined with --seconds, got both; give one of them.")
     if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
-        raise UsageError(f"--json: must be a file in a folder that exists, got {options.json}.")
+        raise UsageError(f"--json: must be a file in an existing folder, got {options.json}.")
 
 
 # The other commands
@@ -304,7 +305,7 @@ def _evaluate(options: EvaluateOptions) -> None:
 
 def _plot(options: PlotOptions) -> None:
     if not options.runs:
-        raise UsageError("plot: name at least one run's folder, such as runs/ppo/HalfCheetah-v5/*.")
+        raise UsageError("plot: give the folder of at least one run, such as runs/ppo/HalfCheetah-v5/*.")
     from minerva.report.curves import plot_curves
     from minerva.report.runs import read_run
 
@@ -330,7 +331,7 @@ def _envs(options: EnvsOptions) -> None:
 
     ids = known_ids(options.pattern)
     if not ids:
-        raise UsageError(f"envs: no id contains {options.pattern!r}; `minerva envs` lists all of them.")
+        raise UsageError(f"envs: no id contains {options.pattern!r}; `minerva envs` lists all ids.")
     print("\n".join(ids))
 
 
@@ -338,24 +339,24 @@ def _annotate(options: AnnotateOptions) -> int:
     from minerva import annotate
 
     if options.out is None and options.single_file is None and not options.check:
-        raise UsageError("annotate: say what to make: --out DIR, --single-file FILE or --check.")
+        raise UsageError("annotate: give --out DIR, --single-file FILE or --check.")
     if options.check and annotate.find_node() is None:
-        raise UsageError("--check: needs Node, which runs KaTeX, and there is none here; install nodejs.")
+        raise UsageError("--check: needs Node to run KaTeX, but Node was not found; install nodejs.")
     report = annotate.examine(options.path, options.tests)
     annotate.refuse_places(report, options.out, options.single_file)
     if options.out is not None:
         annotate.write_pages(report, options.out, options.source_url)
         print(f"Pages      {options.out}")
-        print(f"           extra_css in mkdocs.yml: {', '.join(annotate.STYLESHEETS)} (of that folder)")
+        print(f"           extra_css in mkdocs.yml: {', '.join(annotate.STYLESHEETS)} (in that folder)")
         print(f"           extra_javascript: {', '.join(annotate.SCRIPTS)}")
     if options.single_file is not None:
         annotate.write_single_file(report, options.single_file, options.source_url)
         print(f"Page       {options.single_file}")
-    wrong = [*report.problems, *(report.uncovered if options.check else ())]
-    for problem in wrong:
+    problems = [*report.problems, *(report.uncovered if options.check else ())]
+    for problem in problems:
         print(problem, file=sys.stderr)
     print(report.summary)
-    return 1 if wrong else 0
+    return 1 if problems else 0
 
 
 _COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int | None]]] = {
@@ -367,7 +368,7 @@ _COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int | None]]] = {
 }
 
 
-# Small things
+# Helpers
 
 
 def _plain(value: Any) -> str:
@@ -377,20 +378,20 @@ def _plain(value: Any) -> str:
 def _refuse_custom(env_id: str, instead: str) -> None:
     if env_id.startswith("custom:"):
         raise UsageError(
-            f"run: its environment ({env_id}) was made by your own Python code, which the command line cannot call; "
+            f"run: its environment ({env_id}) comes from your own Python code, which the command line cannot call; "
             f"use {instead} in Python."
         )
 
 
 def _is_environment_failure(error: RuntimeError) -> bool:
-    # Without importing it: whatever raised the error has done so.
+    # Not imported here: if the module is not loaded, nothing can have raised this error.
     module = sys.modules.get("minerva.environments.base")
     return module is not None and isinstance(error, module.EnvironmentFailureError)
 
 
-def _complain(error: BaseException) -> None:
+def _print_error(error: BaseException) -> None:
     text = str(error)
-    if isinstance(error, OSError) and error.strerror:  # without its number
+    if isinstance(error, OSError) and error.strerror:  # leaves out the error number
         text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     print(f"minerva: {' '.join(text.split())}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""`python -m minerva.cli` is `minerva`."""
+"""Run the command line with `python -m minerva.cli`."""
 
 import sys
 

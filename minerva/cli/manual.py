@@ -1,8 +1,8 @@
-"""What `minerva --help` prints, and `--help` of `train` and `bench`; the other pages are made of the options."""
+"""The help texts of `minerva`, `minerva train` and `minerva bench`; those of other commands come from their options."""
 
 MANUAL = """\
 NAME
-    minerva - train policies for continuous control, and look at what they learned
+    minerva - train control policies, evaluate them and plot their learning curves
 
 SYNOPSIS
     minerva train ALGO --env ID [--FIELD VALUE ...]
@@ -16,29 +16,29 @@ SYNOPSIS
     minerva --help | --version
 
 COMMANDS
-    train       Train a policy, or go on with a run that was stopped. ALGO is {algorithms}.
-    bench       Measure how fast training is on this machine, and what the time goes into.
+    train       Train a policy, or resume a run that was stopped. ALGO is {algorithms}.
+    bench       Measure the speed of training on this machine, and where the time goes.
     evaluate    Run episodes with a trained policy and summarize their returns.
-    plot        Draw the learning curves of runs.
+    plot        Plot the learning curves of runs.
     presets     List the settings that are known to work, by environment.
-    envs        List the environments that are installed here.
-    annotate    Show the formulas in comments beside the code that computes them, and check them.
+    envs        List the installed environments.
+    annotate    Show the formulas in comments next to the code that computes them, and check them.
 
     `minerva COMMAND --help` describes a command; `minerva train ALGO --env ID --help` shows every setting of the
-    algorithm with the value it has on that environment.
+    algorithm with its value for that environment.
 
 FILES
     runs/ALGO/ENV/TIME-seedN/
         config.json         the settings, versions and command that made the run
         metrics.csv         everything logged, as step,name,value
-        ALGO_last.pt        the newest checkpoint: `train --resume` goes on from it exactly
-        ALGO_last.memory/   the replay that belongs to it (MPO)
+        ALGO_last.pt        the newest checkpoint: `train --resume` continues exactly from it
+        ALGO_last.replay/   its replay buffer (MPO)
         ALGO_best.pt        the checkpoint with the best evaluation
 
 EXIT STATUS
-    0   all went well
-    1   a run failed on its way (its environment raised, the disk is full); what it had is saved.
-        From annotate: there are formulas that do not hold, which it lists
+    0   success
+    1   a run failed (its environment raised an error, the disk is full); its progress is saved.
+        For annotate: some formulas failed the checks; it lists them
     2   a mistake in the command; nothing was created or lost
     130, 143   stopped by Ctrl-C or SIGTERM; everything is saved
 
@@ -53,7 +53,7 @@ EXAMPLES
 
 TRAIN_MANUAL = """\
 NAME
-    minerva train - train a policy, or go on with a run that was stopped
+    minerva train - train a policy, or resume a run that was stopped
 
 SYNOPSIS
     minerva train ALGO --env ID [--preset NAME] [--total-steps N] [--seed N] [--device D] [--out-dir DIR]
@@ -61,13 +61,12 @@ SYNOPSIS
     minerva train --resume RUN [--total-steps N] [--device D]
 
 DESCRIPTION
-    ALGO is {algorithms}. The environment's preset gives the settings; each may be changed by an option of its own name.
-    `minerva train ALGO --env ID --help` lists them with their values.
+    ALGO is {algorithms}. The settings come from the environment's preset; an option of the same name changes each of
+    them. `minerva train ALGO --env ID --help` lists them with their values.
 
-    Ctrl-C and SIGTERM save the run and end it. --resume goes on from there, or from the last checkpoint of a run that
-    was killed, with the settings that the run was started with, and ends with the same weights as if it had never
-    stopped. With a larger --total-steps it goes on for longer; an annealed learning rate then follows the line of the
-    longer run.
+    Ctrl-C and SIGTERM save the run and stop it. --resume continues from there, or from the last checkpoint of a run
+    that was killed, with the settings of the run, and ends with the same weights as an uninterrupted run. With a larger
+    --total-steps it trains for longer; an annealed learning rate then follows the schedule of the longer run.
 
 EXAMPLES
     minerva train ppo --env Hopper-v5 --help
@@ -77,7 +76,7 @@ EXAMPLES
 
 BENCH_MANUAL = """\
 NAME
-    minerva bench - measure how fast training is on this machine, and what the time goes into
+    minerva bench - measure the speed of training on this machine, and where the time goes
 
 SYNOPSIS
     minerva bench ALGO --env ID [--seconds S | --steps N] [--json FILE] [--preset NAME] [--total-steps N] [--seed N]
@@ -85,17 +84,17 @@ SYNOPSIS
 
 DESCRIPTION
     ALGO is {algorithms}. The settings are those that `minerva train` would use: the environment's preset, changed by
-    options. It trains for a while and shows steps a second, the shares of acting, simulating, updating and the rest
-    (storing, normalizing, logging), what an update takes, what the first one took, the time before the first step, and
-    the most memory that was taken.
+    options. It trains for a while and shows environment steps per second, the shares of acting, simulating, updating
+    and the rest (storing, normalizing, logging), the time of an update and of the first one, the time before the first
+    step, and the peak memory.
 
-    The first update, in which things are made and compiled, is the end of a warm-up. Then it measures as many whole
-    rollouts and updates as fit into --seconds (20 by default), and one in any case. --total-steps is the length that
-    the run would have: by it `train` decides whether updates are compiled.
+    A warm-up ends with the first update, which allocates and compiles. Then it measures as many whole rollouts and
+    updates as fit into --seconds (20 by default), and at least one. --total-steps is the length of the run to measure
+    for: `train` uses it to decide whether to compile updates.
 
-    Evaluations, checkpoints, the console's lines and Weights & Biases are left out. The updates of MPO begin with the
-    first batch, whatever update_after says. On a GPU the clocks wait for it wherever they are read, which costs a
-    little. Nothing is written but --json's file.
+    Evaluations, checkpoints, console output and Weights & Biases are left out. The updates of MPO start with the first
+    batch, whatever update_after is. On a GPU, each reading of the clock waits for the device, which costs a little
+    time. Only the file of --json is written.
 
 EXAMPLES
     minerva bench ppo --env HalfCheetah-v5

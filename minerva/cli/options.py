@@ -1,6 +1,6 @@
-"""What may be written on the command line: options as dataclasses, and reading them with tyro.
+"""The options of the command line as dataclasses, parsed with tyro.
 
-The options of `train` and `bench` are made of the algorithm's config, under the headings of its source.
+The options of `train` and `bench` are generated from the algorithm's config, with the headings of its source.
 """
 
 from __future__ import annotations
@@ -44,48 +44,48 @@ class EvaluateOptions:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run, or a checkpoint."""
     episodes: int = 15
-    """How many episodes."""
+    """Number of episodes."""
     stochastic: bool = False
-    """Sample the policy's actions instead of taking its mean."""
+    """Sample actions from the policy instead of taking its mean."""
     best: bool = False
-    """Take the checkpoint with the best evaluation instead of the last one."""
+    """Use the checkpoint with the best evaluation instead of the last one."""
     seed: int | None = None
-    """Seed of the episodes; by default those that the run itself was evaluated on."""
+    """Seed of the episodes; by default the one of the run's own evaluations."""
     device: str = "cpu"
-    """Where the networks run: auto, cpu, cuda, cuda:1, …"""
+    """Device of the networks: auto, cpu, cuda, cuda:1, …"""
 
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Draw the learning curves of runs.
+    """Plot the learning curves of runs.
 
-    Runs of one algorithm on one environment are taken as seeds of one experiment: their mean is drawn with its 95%
+    Runs of one algorithm on one environment count as seeds of one experiment: the plot shows their mean with its 95%
     interval.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
     """Folders of runs."""
     out: Path | None = None
-    """File to write: PNG, SVG or PDF by its suffix. By default learning_curve.png in the run's folder, or
-    learning_curves.png here for several runs."""
+    """File to write: PNG, SVG or PDF, according to its suffix. By default learning_curve.png in the run's folder, or
+    learning_curves.png in the current folder for several runs."""
     metric: str = "eval/return_mean"
-    """What to draw: a name that metrics.csv holds."""
+    """Metric to plot: a name in metrics.csv."""
 
 
 @dataclass(frozen=True)
 class PresetsOptions:
-    """List the presets: settings that are known to work, with the steps they are for.
+    """List the presets: settings that are known to work, with the number of steps they are for.
 
-    `minerva train` applies an environment's preset unless told otherwise with --preset.
+    `minerva train` applies the environment's preset unless --preset names another.
     """
 
     algo: tyro.conf.Positional[str | None] = None
-    """The algorithm; all of them by default."""
+    """The algorithm; by default all."""
 
 
 @dataclass(frozen=True)
 class EnvsOptions:
-    """List the ids of environments that are installed here. Minerva trains on those with continuous actions."""
+    """List the ids of the installed environments. MPO needs continuous actions; PPO and V-MPO do not."""
 
     pattern: tyro.conf.Positional[str] = ""
     """Show only ids that contain this."""
@@ -93,42 +93,42 @@ class EnvsOptions:
 
 @dataclass(frozen=True)
 class AnnotateOptions:
-    """Show the formulas in comments beside the code that computes them, and check them.
+    """Show the formulas in comments next to the code that computes them, and check them.
 
     A formula is a comment `# LaTeX: FORMULA` or `# LaTeX[PAPER, EQUATION]: FORMULA`, above its line of code or at the
-    end of it. A test claims one with @pytest.mark.formula("module", r"FORMULA"), and one that stands more than once in
-    its module with "module.function". The source is never imported.
+    end of it. A test that covers it is marked with @pytest.mark.formula("module", r"FORMULA"), or with
+    "module.function" if the formula occurs more than once in the module. The source is never imported.
     """
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
     """A Python file, a package, or a folder of them."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Write Markdown pages for MkDocs, with what they need, into this folder."""
+    """Write Markdown pages for MkDocs, with their scripts and styles, into this folder."""
     single_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Write one HTML file that opens offline."""
+    """Write one HTML file that works offline."""
     check: bool = False
-    """Fail where a formula does not parse (which needs Node), has no code under it, or no test of --tests covers it."""
+    """Fail if a formula does not parse (needs Node), has no code below it, or is not covered by a test of --tests."""
     tests: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder of the tests that cover the formulas."""
     source_url: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
-    """Where the files can be read, for links to tests, such as https://github.com/me/mine/blob/main/."""
+    """URL of the repository's files, for links to tests, such as https://github.com/me/mine/blob/main/."""
 
 
 @dataclass(frozen=True)
 class ResumeOptions:
-    """Go on with a run, with the settings that it was started with."""
+    """Resume a run, with the settings that it was started with."""
 
     resume: Path
     """Folder of the run, or one of its checkpoints."""
     total_steps: int | None = None
     """Environment steps at which the run ends, counted from its start; by default as before. With more than before, an
-    annealed learning rate follows the line of the longer run."""
+    annealed learning rate follows the schedule of the longer run."""
     device: str | None = None
-    """Where the networks run: auto, cpu, cuda, cuda:1, …; by default as before."""
+    """Device of the networks: auto, cpu, cuda, cuda:1, …; by default as before."""
 
 
 class Setting(typing.NamedTuple):
-    """A field of a config, as the command line shows it."""
+    """The name, type and help text of a config field."""
 
     name: str
     kind: Any
@@ -136,10 +136,10 @@ class Setting(typing.NamedTuple):
 
 
 def setting_groups(config: type[RunConfig]) -> dict[str, list[Setting]]:
-    """Read a config's fields and their docstrings from its source, by the headings that they stand under."""
+    """Read a config's fields and their docstrings from its source, grouped by heading."""
     kinds = typing.get_type_hints(config)
     groups: dict[str, list[Setting]] = {}
-    for owner in config.__mro__:  # what is the algorithm's own comes first
+    for owner in config.__mro__:  # the fields of the algorithm itself come first
         if not dataclasses.is_dataclass(owner):
             continue
         source = inspect.getsource(owner)
@@ -149,6 +149,8 @@ def setting_groups(config: type[RunConfig]) -> dict[str, list[Setting]]:
         for field, below in zip(tree.body, tree.body[1:], strict=False):
             if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
                 continue
+            if any(field.target.id == setting.name for settings in groups.values() for setting in settings):
+                continue  # the algorithm has a default of its own
             heading = next((headings[k] for k in range(field.lineno - 1, -1, -1) if k in headings), "Settings")
             text = ""
             if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
@@ -158,19 +160,19 @@ def setting_groups(config: type[RunConfig]) -> dict[str, list[Setting]]:
 
 
 def train_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_steps: int) -> type[Any]:
-    """Make the options of `train`: those of a run, then each group of settings under its heading."""
+    """Build the options of `train`: those of a run, then each group of settings under its heading."""
     out_dir = ("out_dir", Path | None, None, "The run's folder; by default runs/ALGO/ENV/TIME-seedN.", "DIR")
-    steps = ("total_steps", int, total_steps, "Environment steps to train for, of all environments together.", "INT")
+    steps = ("total_steps", int, total_steps, "Environment steps to train for, summed over all environments.", "INT")
     return _with_settings("TrainOptions", [*_run_options(steps), out_dir], groups, defaults)
 
 
 def bench_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_steps: int) -> type[Any]:
-    """Make the options of `bench`: those of a run and how long to measure, then the settings as for `train`."""
-    about_steps = "Steps of the run that this would be the beginning of: by them it is decided what is compiled."
+    """Build the options of `bench`: those of a run and of the measurement, then the settings as for `train`."""
+    about_steps = "Length of the run to measure for; it decides whether updates are compiled."
     own: list[RunOption] = [
-        ("seconds", float | None, None, "How long to measure, after a warm-up; None for 20.", "FLOAT"),
-        ("steps", int | None, None, "Environment steps to measure in place of seconds, or a few more.", "INT"),
-        ("json", Path | None, None, "Write the numbers with versions, hardware, commit and settings.", "FILE"),
+        ("seconds", float | None, None, "Seconds to measure, after a warm-up; 20 by default.", "FLOAT"),
+        ("steps", int | None, None, "Environment steps to measure instead of seconds, rounded up to rollouts.", "INT"),
+        ("json", Path | None, None, "Write the results, versions, hardware, commit and settings to this file.", "FILE"),
     ]
     steps = ("total_steps", int, total_steps, about_steps, "INT")
     return _with_settings("BenchOptions", [*_run_options(steps), *own], groups, defaults)
@@ -185,8 +187,8 @@ def _run_options(total_steps: RunOption) -> list[RunOption]:
         ("env", str, "", "A Gymnasium id, or dm_control/DOMAIN/TASK; `minerva envs` lists them.", "ID"),
         ("preset", str | None, None, "Preset to use: another environment's id, or none for no preset.", "ID"),
         total_steps,
-        ("seed", int, 42, "Every generator of the run is spawned from it; environment i gets seed + i.", "INT"),
-        ("device", str, "auto", "Where the networks run: auto, cpu, cuda, cuda:1, …", "NAME"),
+        ("seed", int, 42, "Seed of all random generators of the run; environment i gets seed + i.", "INT"),
+        ("device", str, "auto", "Device of the networks: auto, cpu, cuda, cuda:1, …", "NAME"),
         ("init_from", Path | None, None, "Start with the policy of another run (a folder or a checkpoint).", "RUN"),
     ]
 
@@ -207,29 +209,29 @@ def _option(name: str, kind: Any, default: Any, text: str, metavar: str | None =
     if typing.get_origin(kind) is dict:
         kind, default = tuple[str, ...], tuple(f"{key}={value}" for key, value in default.items())
         metavar = "KEY=VALUE ..."
-    elif kind in (Schedule, Schedule | None):  # all but the functions, which cannot be written here
+    elif kind in (Schedule, Schedule | None):  # functions cannot be written on a command line
         kind = float | str if kind == Schedule else float | str | None
         metavar = "FLOAT|{lin,cos,exp,const}_FLOAT" + "|None" * (kind == float | str | None)
     return name, Annotated[kind, tyro.conf.arg(help=text, metavar=metavar)], default
 
 
 def parse(options: type[Options], prog: str, arguments: list[str], description: str | None = None) -> Options:
-    """Read options with tyro, whose errors (a box of several lines) become one line.
+    """Parse options with tyro and turn its errors (a box of several lines) into one line.
 
     Raises:
-        UsageError: They cannot be read.
-        SystemExit: Help was asked for, and has been printed.
+        UsageError: The options are invalid.
+        SystemExit: The help text was requested and has been printed.
     """
-    said = io.StringIO()
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(stderr):
             parsed, unknown = tyro.cli(
                 options, prog=prog, args=arguments, description=description, return_unknown_args=True
             )
     except SystemExit as end:
         if not end.code:
             raise
-        raise UsageError(f"{_text_of_box(said.getvalue())} See `{prog} --help`.") from None
+        raise UsageError(f"{_text_of_box(stderr.getvalue())} See `{prog} --help`.") from None
     if unknown:
         near = near_matches(unknown[0], _flags(options)) if unknown[0].startswith("-") else ""
         raise UsageError(f"{unknown[0]}: not an option of `{prog}`.{near} See `{prog} --help`.")
@@ -255,13 +257,13 @@ def _flags(options: type[Any]) -> list[str]:
 
 
 def near_matches(word: str, known: Sequence[str]) -> str:
-    """Ask whether a word close to the one given was meant; empty where none is."""
+    """Return a question that suggests known words close to the one given, or an empty string."""
     near = difflib.get_close_matches(word.split("=")[0], known, n=3)
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def value_of(flag: str, arguments: list[str]) -> str | None:
-    """Look a flag's value up before parsing: the preset that it names gives the defaults to parse with."""
+    """Return the value of a flag before parsing, because the preset that it names gives the defaults."""
     for word, following in itertools.pairwise([*arguments, ""]):
         if word == flag:
             return following or None
@@ -271,10 +273,10 @@ def value_of(flag: str, arguments: list[str]) -> str | None:
 
 
 def key_values(pairs: Sequence[str]) -> dict[str, Any]:
-    """Read KEY=VALUE pairs; values are Python's (numbers, True, lists), or else text.
+    """Parse KEY=VALUE pairs; values are Python literals (numbers, True, lists) or text.
 
     Raises:
-        UsageError: One is not such a pair.
+        UsageError: An argument is not such a pair.
     """
     values: dict[str, Any] = {}
     for pair in pairs:
@@ -284,5 +286,5 @@ def key_values(pairs: Sequence[str]) -> dict[str, Any]:
         try:
             values[key] = ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
         except (ValueError, SyntaxError):
-            values[key] = text  # a plain word needs no quotes
+            values[key] = text
     return values

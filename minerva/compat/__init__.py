@@ -1,1 +1,1 @@
-"""Faces that the users of other libraries know."""
+"""Interfaces that are compatible with other libraries."""

@@ -1,4 +1,4 @@
-"""Batched environments: from an id, or a user's own factory, to N environments that are stepped together."""
+"""Batched environments: build N environments that step together from an id or a factory."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ __all__ = [
 Backend = Literal["auto", "gymnasium", "envpool"]
 
 
-def pool_from(threads: int | None = None) -> int:
-    """Give the number of environments from which on the pool is the faster backend.
+def min_pool_envs(threads: int | None = None) -> int:
+    """Return the smallest number of environments for which EnvPool is the faster backend.
 
-    Below, waking its threads costs more than they save: on two cores HalfCheetah-v5 and CartPole-v1 are faster in this
-    process up to 8 environments, and slower from 16 on. The more threads there are, the fewer it takes.
+    With fewer, waking its threads costs more than they save: on two cores, HalfCheetah-v5 and CartPole-v1 are faster in
+    this process up to 8 environments, and slower from 16. With more threads, fewer environments are enough.
 
     Args:
-        threads: Of the pool; None for one a core.
+        threads: Threads of the pool (default: one per core).
     """
     return max(4, 32 // (threads or usable_cores()))
 
 
-_WHERE = {
+_LAZY = {
     "EnvPoolBatch": "minerva.environments.envpool_backend",
     "GymnasiumBatch": "minerva.environments.gymnasium_backend",
     "RewardNormalizer": "minerva.environments.normalizers",
@@ -54,10 +54,9 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: a worker process imports this package too, and without torch it starts ten times as fast in a sixth of
-    # the memory.
-    if name in _WHERE:
-        return getattr(importlib.import_module(_WHERE[name]), name)
+    # Worker processes import this package too: without torch they start ten times as fast, in a sixth of the memory.
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -72,22 +71,22 @@ def make(
     backend: Backend = "gymnasium",
     pool_threads: int | None = None,
 ) -> BatchedEnvironment:
-    """Make a batched environment.
+    """Build a batched environment.
 
     Args:
         env: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
-        num_envs: How many environments are stepped together.
+        num_envs: Number of environments that step together.
         seed: Environment i is seeded from ``seed + i``.
-        vectorization: Of the Gymnasium backend: ``"sync"`` for this process, ``"subprocess"`` for worker processes.
-        num_workers: Worker processes; None for one a core.
+        vectorization: For the Gymnasium backend: ``"sync"`` for this process, ``"subprocess"`` for worker processes.
+        num_workers: Worker processes (default: one per core).
         env_kwargs: Passed to the environment's constructor.
-        allow_non_finite: Hand on what is not a finite number, in place of failing over it.
-        backend: ``"gymnasium"``, ``"envpool"``, or ``"auto"`` for the pool where it is installed, serves the
-            environment and is the faster one.
-        pool_threads: Of the pool; None for one a core, and never more than environments.
+        allow_non_finite: Pass on values that are not finite instead of raising an error.
+        backend: ``"gymnasium"``, ``"envpool"``, or ``"auto"`` for EnvPool where it is installed, supports the
+            environment and is faster.
+        pool_threads: Threads of EnvPool (default: one per core, at most one per environment).
 
     Raises:
-        ValueError: The environment cannot be made, or not with this backend.
+        ValueError: The environment cannot be created, or not with this backend.
     """
     from minerva.environments import envpool_backend
     from minerva.environments.gymnasium_backend import GymnasiumBatch
@@ -96,11 +95,11 @@ def make(
     reason = None
     if backend == "auto":
         if vectorization == "subprocess":
-            reason = "worker processes are Gymnasium's"
-        elif num_envs < (enough := pool_from(pool_threads)):
-            reason = f"here the pool is faster from {enough} environments on"
+            reason = "EnvPool has no worker processes"
+        elif num_envs < (enough := min_pool_envs(pool_threads)):
+            reason = f"here EnvPool is faster from {enough} environments"
         else:
-            reason = envpool_backend.why_not(env, env_kwargs)
+            reason = envpool_backend.unsupported_reason(env, env_kwargs)
     if backend == "envpool" or (backend == "auto" and reason is None):
         return envpool_backend.make_pool_batch(env, num_envs, seed, pool_threads, env_kwargs, allow_non_finite)
     batch = GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers, allow_non_finite)

@@ -1,4 +1,4 @@
-"""From an environment's name to a function that makes it."""
+"""Environment ids: find the function that builds an environment."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ wrappers.register()
 
 
 def resolve(env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None = None, training: bool = False) -> EnvFactory:
-    """Turn an environment id, or the user's own factory, into a function that makes one environment.
+    """Return a function that builds one environment from an id or from the user's factory.
 
     Args:
         env: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
         env_kwargs: Passed to the environment's constructor.
-        training: Whether it is for learning, where an Atari game's lives are episodes and its rewards signs.
+        training: Whether it is for training, where lives of an Atari game are episodes and its rewards are signs.
 
     Raises:
-        ValueError: The name is unknown or malformed, or what it needs is not installed.
+        ValueError: The name is unknown or malformed, or a package that it needs is not installed.
     """
     kwargs = dict(env_kwargs or {})
     if not isinstance(env, str):
@@ -50,7 +50,7 @@ def resolve(env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None = None, 
 
 
 def display_name(env: str | EnvFactory) -> str:
-    """Name an environment in logs, folders and checkpoints."""
+    """Return the name of an environment for logs, folders and checkpoints."""
     if isinstance(env, str):
         return env
     module, name = getattr(env, "__module__", "?"), getattr(env, "__qualname__", type(env).__name__)
@@ -58,10 +58,10 @@ def display_name(env: str | EnvFactory) -> str:
 
 
 def known_ids(pattern: str = "") -> list[str]:
-    """List the ids that can be trained on here and contain `pattern` (whatever its case)."""
+    """List the available environment ids that contain `pattern` (ignoring case)."""
     _register_atari()
-    # Only what Gymnasium itself and the user's packages registered in full: no aliases that need a missing package, and
-    # not the names that Shimmy gives to the tasks of dm_control, which have others here.
+    # Without aliases that need a missing package, and without Shimmy's names of the dm_control tasks, which have other
+    # names here.
     ids = [
         name
         for name, spec in registry.items()
@@ -76,7 +76,7 @@ def _register_atari() -> bool:
         return False
     import ale_py
 
-    gymnasium.register_envs(ale_py)  # its import did so: this keeps the import from looking idle
+    gymnasium.register_envs(ale_py)  # the import registers; this marks it as used
     return True
 
 
@@ -87,7 +87,7 @@ def _check_gymnasium_id(name: str) -> None:
         gymnasium.spec(name)
     except gymnasium.error.Error as error:
         near = difflib.get_close_matches(name, known_ids(), n=3, cutoff=0.5)
-        hint = f"Did you mean {', '.join(near)}?" if near else "`minerva envs` lists the known ones."
+        hint = f"Did you mean {', '.join(near)}?" if near else "`minerva envs` lists all ids."
         raise ValueError(f"env: no environment is called {name!r}. {hint}") from error
 
 
@@ -96,9 +96,9 @@ def _make_gymnasium(name: str, kwargs: dict[str, Any], training: bool = False) -
         if name.startswith(ATARI_PREFIX):
             from minerva.environments.atari import make_atari
 
-            _register_atari()  # this may be another process
+            _register_atari()  # this may be a worker process
             return make_atari(name, kwargs, training)
-        # The passive checker is a tool for an environment's author; here it would only slow every step.
+        # The passive checker is for authors of environments; here it would only slow down every step.
         with _quiet_model_compiler():
             return gymnasium.make(name, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
@@ -113,9 +113,9 @@ def _make_gymnasium(name: str, kwargs: dict[str, Any], training: bool = False) -
 
 @contextmanager
 def _quiet_model_compiler() -> Iterator[None]:
-    """Keep MuJoCo's compiler from telling, once an environment, what is outdated in models that are not the user's.
+    """Silence MuJoCo's compiler, which warns about outdated models once per environment.
 
-    It would print over the progress bar and leave a log file in the current folder.
+    It would print over the progress bar and write a log file to the current folder.
     """
     if importlib.util.find_spec("mujoco") is None:
         yield
@@ -133,13 +133,13 @@ def _quiet_model_compiler() -> Iterator[None]:
 def _dm_control_parts(name: str) -> tuple[str, str]:
     parts = name.split("/")
     if len(parts) != 3 or not all(parts):
-        raise ValueError(f"env: a dm_control task is written {DM_CONTROL_FORM}; got {name!r}.")
+        raise ValueError(f"env: the id of a dm_control task must be {DM_CONTROL_FORM}; got {name!r}.")
     ids = _dm_control_ids()
     if not ids:
         raise ValueError(f'env: {name} needs dm_control, which is not installed: pip install "minerva-rl[dm_control]".')
     if name not in ids:
         near = difflib.get_close_matches(name, ids, n=3, cutoff=0.5)
-        hint = f"Did you mean {', '.join(near)}?" if near else "`minerva envs dm_control` lists the known ones."
+        hint = f"Did you mean {', '.join(near)}?" if near else "`minerva envs dm_control` lists all tasks."
         raise ValueError(f"env: dm_control has no task {name!r}. {hint}")
     return parts[1], parts[2]
 
@@ -152,7 +152,7 @@ def _dm_control_ids() -> list[str]:
 
 
 def _dm_control_suite() -> Any:
-    # Its renderer looks for a screen when it is imported, and warns where there is none; training needs no screen.
+    # On import, its renderer warns if there is no screen; training needs none.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from dm_control import suite
@@ -160,7 +160,7 @@ def _dm_control_suite() -> Any:
 
 
 def _make_dm_control(domain: str, task: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    # Shimmy's registration also imports manipulation and locomotion; the suite alone is loaded here, seconds sooner.
+    # Shimmy's registration also imports manipulation and locomotion; importing only the suite saves seconds.
     suite = _dm_control_suite()
     from shimmy.dm_control_compatibility import DmControlCompatibilityV0
 

@@ -8,19 +8,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from minerva.objectives.returns import backward_recursion
-from minerva.utils.running_norm import RunningNorm, merged
+from minerva.utils.running_norm import RunningNorm, merge_moments
 
 
 class RewardNormalizer(nn.Module):
-    """Divides rewards by the running standard deviation of the discounted return; they are not centered.
+    """Divide rewards by the running standard deviation of the discounted return, without centering.
 
-    Shared over the batch. A restarting step has no reward: it neither counts nor changes anything.
+    All environments share the statistics. Restarting steps have no reward and do not change them.
 
     Args:
         num_envs: N.
-        gamma: Discount of the return whose deviation is measured.
+        gamma: Discount of the return.
         clip: Normalized rewards are clipped to ``[-clip, clip]``.
-        eps: Added to the variance before the root.
+        eps: Added to the variance before the square root.
     """
 
     discounted_return: Tensor
@@ -36,23 +36,22 @@ class RewardNormalizer(nn.Module):
     def normalize(
         self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], restarting: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Take in one step's raw rewards, ``[N]``, and return them normalized."""
+        """Update the statistics with the raw rewards of one step, ``[N]``, and return them normalized."""
         result: NDArray[np.float64] = self.normalize_all(rewards[None], ended[None], restarting[None])[0]
         return result
 
     def normalize_all(
         self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], restarting: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Take in the raw rewards of steps one after the other, ``[T, N]``, and return them normalized.
+        """Update the statistics with raw rewards step by step, ``[T, N]``, and return them normalized.
 
-        Each step's statistics are updated before they divide; a return starts from zero again after an episode has
-        terminated or truncated.
+        Each step is divided by statistics that include it; the return restarts from 0 after an episode has ended.
         """
         carried = self.discounted_return.numpy()
-        going_on = np.ones(rewards.shape)
-        going_on[1:] = ~ended[:-1]
-        # Last step first, this is the recursion of returns-to-go.
-        terms, decays = (torch.from_numpy(x[::-1].copy()) for x in (rewards, self.gamma * going_on))
+        not_ended = np.ones(rewards.shape)
+        not_ended[1:] = ~ended[:-1]
+        # In reversed time, this is the backward recursion of returns.
+        terms, decays = (torch.from_numpy(x[::-1].copy()) for x in (rewards, self.gamma * not_ended))
         # LaTeX: G_t = r_t + \gamma (1 - e_{t-1}) G_{t-1}
         returns = backward_recursion(terms, decays, self.discounted_return).numpy()[::-1]
         carried[:] = np.where(ended[-1], 0.0, returns[-1])
@@ -62,7 +61,7 @@ class RewardNormalizer(nn.Module):
         return normalized
 
     def _deviations(self, returns: NDArray[np.float64], real: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Take in returns ``[T, N]``, those that are real; gives the deviation after each step, ``[T]``."""
+        """Update the statistics with the real returns ``[T, N]`` and return the deviation after each step, ``[T]``."""
         rows = real.sum(1)  # a restarting step is no sample
         means = (returns * real).sum(1) / np.maximum(rows, 1)
         squares = ((returns - means[:, None]) ** 2 * real).sum(1)
@@ -71,7 +70,7 @@ class RewardNormalizer(nn.Module):
         variances = []
         for batch in zip(rows.tolist(), means.tolist(), squares.tolist(), strict=True):
             if batch[0] > 0:
-                moments = merged(*moments, *batch)
+                moments = merge_moments(*moments, *batch)
             variances.append(moments[2])
         statistics.count.fill_(moments[0])
         statistics.mean.fill_(moments[1])

@@ -1,4 +1,4 @@
-"""Spaces: flattening observations to rows, what an action means, and a form of plain values for checkpoints."""
+"""Spaces: flatten observations to rows, convert actions, and describe spaces with plain values for checkpoints."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Writer = Callable[[Any, NDArray[Any]], None]
 
 
 def flat_size(space: Space[Any]) -> int:
-    """Length of the vector that an observation of this space flattens to.
+    """Return the length of a flattened observation of this space.
 
     Raises:
-        ValueError: The space has no vector of fixed length (Graph, Sequence), or none of numbers (Text).
+        ValueError: The space has no fixed length (Graph, Sequence) or no numbers (Text).
     """
     if not _is_supported(space):
         raise ValueError(
-            f"observation space: must flatten to a vector of numbers of fixed length, got {space}. "
-            "Wrap the environment so that it returns a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple."
+            f"observation space: must flatten to a vector of numbers of fixed length, got {space}; wrap the "
+            "environment so that it returns a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple."
         )
     return int(spaces.flatdim(space))
 
 
 def row_dtype(space: Space[Any]) -> np.dtype[Any]:
-    """Give the type of a row's numbers: uint8 for images (a Box of bytes with two or three axes), else float32."""
+    """Return the dtype of a row: uint8 for images (a uint8 Box with two or three axes), else float32."""
     image = isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
     return np.dtype(np.uint8 if image else np.float32)
 
 
 def category_counts(space: Space[Any]) -> tuple[int, ...]:
-    """Give the number of categories of each entry of a discrete action (none for any other space)."""
+    """Return the number of categories of each entry of a discrete action (empty for any other space)."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),)
     if isinstance(space, spaces.MultiDiscrete):
@@ -43,9 +43,9 @@ def category_counts(space: Space[Any]) -> tuple[int, ...]:
 
 
 def action_converter(space: Space[Any]) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
-    """Make the function that turns stored actions ``[n, A]`` into those that n environments are given.
+    """Return a function that converts stored actions ``[n, A]`` to actions of n environments.
 
-    What it gives is always a copy: an environment may write into its action, and the caller keeps a history of them.
+    It always copies: an environment may write into its action, and the caller keeps a history of actions.
     """
     shape, dtype = tuple(space.shape or ()), space.dtype
     start = space.start if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) else 0
@@ -63,9 +63,9 @@ def _is_supported(space: Space[Any]) -> bool:
 
 
 def flat_writer(space: Space[Any]) -> Writer:
-    """Make the function that writes an observation of `space` into a row.
+    """Return a function that writes an observation of `space` into a row.
 
-    It gives what `gymnasium.spaces.flatten` gives, without its intermediate arrays: this runs at every step.
+    The result equals `gymnasium.spaces.flatten`, without intermediate arrays, because it runs at every step.
     """
     if isinstance(space, spaces.Box):
         return _write_box
@@ -97,13 +97,13 @@ def _write_box(observation: Any, row: NDArray[Any]) -> None:
 
 
 def rows_of(space: Space[Any], obs: Any, name: str = "observation") -> tuple[NDArray[np.float32], bool]:
-    """Turn an observation as an environment gives it, or a batch of them, into rows.
+    """Convert one observation of an environment, or a batch of them, to rows.
 
     Returns:
-        Rows ``[B, O]``, and whether it was a single one.
+        Rows ``[B, O]``, and whether `obs` was a single observation.
 
     Raises:
-        ValueError: It is no observation of the space.
+        ValueError: `obs` is not an observation of the space.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         keys: list[Any] = list(space.spaces) if isinstance(space, spaces.Dict) else list(range(len(space.spaces)))
@@ -112,7 +112,9 @@ def rows_of(space: Space[Any], obs: Any, name: str = "observation") -> tuple[NDA
             raise ValueError(f"{name}: must be a {type(space).__name__.lower()} with {keys}, got {_describe(obs)}.")
         parts = [rows_of(space[key], obs[key], f"{name}[{key!r}]") for key in keys]
         if len({(len(rows), single) for rows, single in parts}) != 1:
-            raise ValueError(f"{name}: its parts are batches of different sizes: {[len(rows) for rows, _ in parts]}.")
+            raise ValueError(
+                f"{name}: its parts must be batches of the same size, got sizes {[len(rows) for rows, _ in parts]}."
+            )
         return np.concatenate([rows for rows, _ in parts], axis=1), parts[0][1]
     values, shape = np.asarray(obs), tuple(space.shape or ())
     single = values.shape == shape
@@ -161,13 +163,13 @@ def space_to_plain(space: Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Tuple):
         return {"kind": "Tuple", "spaces": [space_to_plain(child) for child in space.spaces]}
     raise ValueError(
-        f"space: must be a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, got {space}. "
-        "Wrap the environment so that it uses one of these."
+        f"space: must be a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, got {space}; "
+        "wrap the environment so that it uses one of these."
     )
 
 
 def space_from_plain(plain: dict[str, Any]) -> Space[Any]:
-    """Make the space that `space_to_plain` described."""
+    """Build a space from the plain values of `space_to_plain`."""
     kind = plain["kind"]
     if kind == "Box":
         shape, dtype = tuple(plain["shape"]), np.dtype(plain["dtype"])
@@ -180,8 +182,8 @@ def space_from_plain(plain: dict[str, Any]) -> Space[Any]:
     if kind == "MultiBinary":
         return spaces.MultiBinary(plain["n"])
     if kind == "Dict":
-        # Ordered: Gymnasium sorts the keys of a plain dict, and with them the parts of a flattened observation.
+        # OrderedDict, because Gymnasium sorts the keys of a plain dict, and so the parts of a flattened observation.
         return spaces.Dict(OrderedDict((key, space_from_plain(child)) for key, child in plain["spaces"].items()))
     if kind == "Tuple":
         return spaces.Tuple([space_from_plain(child) for child in plain["spaces"]])
-    raise ValueError(f"space: unknown kind {kind!r} in this checkpoint; it was written by a newer Minerva.")
+    raise ValueError(f"space: unknown kind {kind!r}; a newer Minerva wrote this checkpoint, so update Minerva.")

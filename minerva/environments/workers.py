@@ -1,10 +1,11 @@
-"""Groups of environments in this process or in worker processes, each stepped or reset on its own."""
+"""Step and reset groups of environments, in this process or in worker processes."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import os
+import pickle
 import subprocess
 import sys
 import traceback
@@ -26,52 +27,57 @@ from minerva.environments.spaces import action_converter, category_counts, flat_
 from minerva.utils.cores import usable_cores
 
 STEP = -1
-"""Order: step this environment with its action. A number from 0 on means: reset it with that seed."""
+"""Order: step this environment with its action. An order of 0 or more means: reset it with that seed."""
 IDLE = -2
-"""Order: leave this environment alone."""
+"""Order: do nothing with this environment."""
 CONTINUE = -3
-"""Order: reset this environment without a seed: its game goes on after a life was lost."""
+"""Order: reset this environment without a seed, because its game continues after a lost life."""
+
+Seeds = Sequence[int | None]
+"""The seed of each environment's episode; None skips that environment."""
+Actions = Sequence[NDArray[np.float32]]
+"""The actions of each environment's episode, ``[T, A]``."""
+Continued = Sequence[Sequence[int]]
+"""The indices, in each episode's actions, of the steps that were resets without a seed."""
+Call = tuple[Sequence[Any], dict[str, Any]]
+"""The arguments of a method call: positional and keyword."""
 
 
 class Outcome(NamedTuple):
-    """What a group gave for one round of orders (rows of idle environments keep what they held)."""
+    """The results of one round of orders; idle environments keep their previous values."""
 
     observations: Rows  # [n, O]
     rewards: NDArray[np.float64]  # [n]
     terminated: NDArray[np.bool_]  # [n]
     truncated: NDArray[np.bool_]  # [n]
-    goes_on: NDArray[np.bool_]  # [n]: where an episode ended, only a life was lost
-    scores: NDArray[np.float64]  # [n]: what counts for an episode's return; the rewards, but for clipped ones
+    goes_on: NDArray[np.bool_]  # [n]: the episode ended with a lost life and the game continues
+    scores: NDArray[np.float64]  # [n]: the rewards before any clipping, summed into the episode's return
 
     @classmethod
     def empty(cls, n: int, observation_space: gymnasium.Space[Any], mask_dim: int) -> Outcome:
-        """Make room for n environments."""
+        """Allocate the arrays for n environments."""
         rows = np.zeros((n, flat_size(observation_space) + mask_dim), dtype=row_dtype(observation_space))
         terminated, truncated, goes_on = np.zeros((3, n), dtype=np.bool_)
         return cls(rows, np.zeros(n), terminated, truncated, goes_on, np.zeros(n))
 
 
 class Group(Protocol):
-    """Environments that take orders, wherever they live."""
+    """Environments that follow orders, in this process or in others."""
 
     spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
     mask_dim: int
     description: str
 
     def apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
-        """Carry out one order for each environment."""
+        """Apply one order to each environment; the next call overwrites the returned arrays."""
         ...
 
-    def replay(
-        self,
-        seeds: Sequence[int | None],
-        actions: Sequence[NDArray[np.float32]],
-        continued: Sequence[Sequence[int]],
-    ) -> Rows:
-        """Reset with the seeds and take the actions; returns the observations reached (None: leave alone).
+    def replay(self, seeds: Seeds, actions: Actions, continued: Continued) -> Rows:
+        """Reset each environment with its seed, repeat its actions and return the last observations."""
+        ...
 
-        The actions at the places `continued` were none: there the environment was told to go on after a lost life.
-        """
+    def call(self, name: str, calls: Sequence[Call | None]) -> list[Any]:
+        """Call a method of each environment or of a wrapper around it and return the results (None: no call)."""
         ...
 
     def close(self) -> None:
@@ -80,7 +86,7 @@ class Group(Protocol):
 
 
 class LocalGroup:
-    """Environments of this process, stepped one after the other."""
+    """Environments in this process, stepped one after the other."""
 
     def __init__(self, factories: Sequence[EnvFactory], first_index: int = 0) -> None:
         self.envs = [factory() for factory in factories]
@@ -91,8 +97,8 @@ class LocalGroup:
         self.spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]] = (env.observation_space, env.action_space)
         self.description = "in process"
         self._write = flat_writer(env.observation_space)
-        self._for_environment = action_converter(env.action_space)
-        self._plain_numbers = isinstance(env.action_space, gymnasium.spaces.Discrete) and _is_gymnasiums_own(env)
+        self._convert_actions = action_converter(env.action_space)
+        self._int_actions = isinstance(env.action_space, gymnasium.spaces.Discrete) and _is_from_gymnasium(env)
         self._counts = category_counts(env.action_space)
         try:
             self.mask_dim = sum(self._counts) if find_masks(env) else 0
@@ -101,26 +107,26 @@ class LocalGroup:
         self._masks = [mask_source(env) for env in self.envs] if self.mask_dim else []
         self._outcome = Outcome.empty(len(self.envs), env.observation_space, self.mask_dim)
         self._rows = [row[: len(row) - self.mask_dim] for row in self._outcome.observations]
-        # Clipped rewards are for learning; episodes are still counted in the game's own points.
+        # Learning uses clipped rewards; episode returns are still the sum of the game's own scores.
         self._tells_score = env.has_wrapper_attr("tells_score")
         if not self._tells_score:
             self._outcome = self._outcome._replace(scores=self._outcome.rewards)
 
     def apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
-        """Carry out one order for each environment; the arrays returned are overwritten by the next call."""
+        """Apply one order to each environment; the next call overwrites the returned arrays."""
         _, rewards, terminated, truncated, goes_on, scores = self._outcome
         envs, rows, write, masks, tells_score = self.envs, self._rows, self._write, self._masks, self._tells_score
-        env_actions: Any = self._for_environment(actions)
-        if self._plain_numbers:
+        env_actions: Any = self._convert_actions(actions)
+        if self._int_actions:
             env_actions = env_actions.tolist()
         for i, order in enumerate(orders.tolist()):
             if order == IDLE:
                 continue
             try:
                 if order == STEP:
-                    observation, rewards[i], over, cut, info = envs[i].step(env_actions[i])
-                    terminated[i], truncated[i] = over, cut
-                    ended = over or cut
+                    observation, rewards[i], is_terminal, is_truncated, info = envs[i].step(env_actions[i])
+                    terminated[i], truncated[i] = is_terminal, is_truncated
+                    ended = is_terminal or is_truncated
                     if ended:
                         goes_on[i] = info.get("life_lost", False)
                     if tells_score:
@@ -136,36 +142,46 @@ class LocalGroup:
                 raise self._failure(i, "step" if order == STEP else "reset", error) from error
         return self._outcome
 
-    def replay(
-        self,
-        seeds: Sequence[int | None],
-        actions: Sequence[NDArray[np.float32]],
-        continued: Sequence[Sequence[int]],
-    ) -> Rows:
-        """Reset with the seeds and take the actions; returns the observations reached (None: leave alone)."""
+    def replay(self, seeds: Seeds, actions: Actions, continued: Continued) -> Rows:
+        """Reset each environment with its seed, repeat its actions and return the last observations."""
         for i, seed in enumerate(seeds):
             if seed is None:
                 continue
             resets = set(continued[i])
             try:
                 observation, info = self.envs[i].reset(seed=seed)
-                over = cut = False
-                for t, action in enumerate(self._for_environment(actions[i])):
+                ended = False
+                for t, action in enumerate(self._convert_actions(actions[i])):
                     if t in resets:
                         observation, info = self.envs[i].reset()
-                        over = cut = False
+                        ended = False
                     else:
-                        observation, _, over, cut, info = self.envs[i].step(action)
+                        observation, _, is_terminal, is_truncated, info = self.envs[i].step(action)
+                        ended = is_terminal or is_truncated
                 self._write(observation, self._rows[i])
                 if self._masks:
-                    self._write_mask(i, info, over or cut)
+                    self._write_mask(i, info, ended)
             except Exception as error:
                 raise self._failure(i, "replay", error) from error
         return self._outcome.observations
 
+    def call(self, name: str, calls: Sequence[Call | None]) -> list[Any]:
+        """Call a method of each environment or of a wrapper around it and return the results (None: no call)."""
+        results: list[Any] = []
+        for i, arguments in enumerate(calls):
+            try:
+                if arguments is None:
+                    results.append(None)
+                else:
+                    positional, keyword = arguments
+                    results.append(self.envs[i].get_wrapper_attr(name)(*positional, **keyword))
+            except Exception as error:
+                raise self._failure(i, name, error) from error
+        return results
+
     def close(self) -> None:
         """Close every environment."""
-        envs, self.envs = self.envs, []  # closing twice is no error
+        envs, self.envs = self.envs, []  # a second close does nothing
         for env in envs:
             env.close()
 
@@ -181,11 +197,11 @@ class LocalGroup:
         )
 
 
-def _is_gymnasiums_own(env: gymnasium.Env[Any, Any]) -> bool:
-    """Whether an environment and all its wrappers are Gymnasium's.
+def _is_from_gymnasium(env: gymnasium.Env[Any, Any]) -> bool:
+    """Return whether an environment and all its wrappers are classes of Gymnasium.
 
-    These take a choice as a plain number too, and check it several times as fast as one of NumPy's, which is what
-    others may count on.
+    These accept a discrete action as a Python int, which they check several times faster than a NumPy integer. Other
+    classes may rely on a NumPy integer.
     """
     while isinstance(env, gymnasium.Wrapper):
         if not type(env).__module__.startswith("gymnasium."):
@@ -195,10 +211,10 @@ def _is_gymnasiums_own(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 class SubprocessGroup:
-    """Environments spread evenly over worker processes, which step at the same time.
+    """Environments spread evenly over worker processes that step in parallel.
 
-    Workers are started as fresh interpreters, not forked from a process that holds threads and not spawned by
-    importing the user's script again: a script needs no ``if __name__ == "__main__"``.
+    Each worker is a new Python interpreter: it is not forked from a process with threads, and it does not import the
+    user's script again. A script therefore needs no ``if __name__ == "__main__"``.
     """
 
     def __init__(self, factories: Sequence[EnvFactory], num_workers: int | None = None) -> None:
@@ -209,8 +225,8 @@ class SubprocessGroup:
         self.description = f"{count} worker process{'es' * (count > 1)}"
         self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
         try:
-            for where in self._slices:
-                self._workers.append(_start_worker(factories[where], where.start))
+            for part in self._slices:
+                self._workers.append(_start_worker(factories[part], part.start))
             answers = [self._receive(k) for k in range(count)]
         except BaseException:
             self.close()
@@ -220,31 +236,27 @@ class SubprocessGroup:
         self._outcome = Outcome.empty(n, self.spaces[0], self.mask_dim)
 
     def apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
-        """Carry out one order for each environment; the arrays returned are overwritten by the next call."""
-        for k, where in enumerate(self._slices):
-            self._send(k, ("apply", actions[where], orders[where]))
-        for where, outcome in zip(self._slices, self._receive_all(), strict=True):
-            for whole, part in zip(self._outcome, outcome, strict=True):
-                whole[where] = part
+        """Apply one order to each environment; the next call overwrites the returned arrays."""
+        outcomes = self._ask("apply", [(actions[part], orders[part]) for part in self._slices])
+        for part, outcome in zip(self._slices, outcomes, strict=True):
+            for whole, values in zip(self._outcome, outcome, strict=True):
+                whole[part] = values
         return self._outcome
 
-    def replay(
-        self,
-        seeds: Sequence[int | None],
-        actions: Sequence[NDArray[np.float32]],
-        continued: Sequence[Sequence[int]],
-    ) -> Rows:
-        """Reset with the seeds and take the actions; returns the observations reached (None: leave alone)."""
-        for k, where in enumerate(self._slices):
-            self._send(k, ("replay", seeds[where], actions[where], continued[where]))
-        for where, observations in zip(self._slices, self._receive_all(), strict=True):
-            self._outcome.observations[where] = observations
+    def replay(self, seeds: Seeds, actions: Actions, continued: Continued) -> Rows:
+        """Reset each environment with its seed, repeat its actions and return the last observations."""
+        parts = self._ask("replay", [(seeds[part], actions[part], continued[part]) for part in self._slices])
+        self._outcome.observations[:] = np.concatenate(parts)
         return self._outcome.observations
 
+    def call(self, name: str, calls: Sequence[Call | None]) -> list[Any]:
+        """Call a method of each environment or of a wrapper around it and return the results (None: no call)."""
+        return list(itertools.chain(*self._ask("call", [(name, calls[part]) for part in self._slices])))
+
     def close(self) -> None:
-        """End the workers; one that does not answer within two seconds is killed."""
+        """Stop the workers; kill any that has not exited after two seconds."""
         for _, connection in self._workers:
-            connection.close()  # a worker ends when its pipe does, also when this process is killed
+            connection.close()  # a worker exits when its pipe closes, also when this process is killed
         for process, _ in self._workers:
             try:
                 process.wait(timeout=2)
@@ -253,14 +265,16 @@ class SubprocessGroup:
                 process.wait()
         self._workers = []
 
-    def _send(self, k: int, message: Any) -> None:
-        try:
-            self._workers[k][1].send(message)
-        except OSError as error:
-            raise self._death(k) from error
-
-    def _receive_all(self) -> list[Any]:
-        # Every answer is fetched before a failure is raised: one left in its pipe would be taken for the next one's.
+    def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method of the group in each worker and return the answers."""
+        # All are pickled before the first is sent: if one cannot be, no worker has received a request.
+        messages = [_pack(method, (method, *own)) for own in arguments]
+        for k, message in enumerate(messages):
+            try:
+                self._workers[k][1].send_bytes(message)
+            except OSError as error:
+                raise self._dead_worker_error(k) from error
+        # Receive every answer before raising an error: one left in its pipe would be read as the next request's answer.
         answers, failure = [], None
         for k in range(len(self._workers)):
             try:
@@ -275,7 +289,7 @@ class SubprocessGroup:
         try:
             status, value = self._workers[k][1].recv()
         except (EOFError, OSError) as error:
-            raise self._death(k) from error
+            raise self._dead_worker_error(k) from error
         if status == "invalid":
             raise ValueError(value)
         if status == "failed":
@@ -283,61 +297,66 @@ class SubprocessGroup:
             raise EnvironmentFailureError(message) from RuntimeError(details)
         return value
 
-    def _death(self, k: int) -> EnvironmentFailureError:
-        process, where = self._workers[k][0], self._slices[k]
+    def _dead_worker_error(self, k: int) -> EnvironmentFailureError:
+        process, part = self._workers[k][0], self._slices[k]
         try:
             code = process.wait(timeout=1)
         except subprocess.TimeoutExpired:
             code = None
         return EnvironmentFailureError(
-            f"the worker process of environments {where.start} to {where.stop - 1} died (exit code {code})"
+            f"the worker process of environments {part.start} to {part.stop - 1} died (exit code {code})"
         )
 
 
 def _start_worker(factories: Sequence[EnvFactory], first_index: int) -> tuple[subprocess.Popen[bytes], Connection]:
-    luggage = cloudpickle.dumps((list(factories), first_index))  # first: what cannot be pickled starts no process
+    payload = cloudpickle.dumps((list(factories), first_index))  # before the process starts: this may raise
     ours, theirs = Pipe()
     command = f"from minerva.environments.workers import work; work({theirs.fileno()})"
-    # One thread each: the workers are the parallelism.
+    # One thread per worker: the workers already run in parallel.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    # The package may be importable here only through this interpreter's own path (a script's folder, a test's).
+    # This interpreter may find the package only through its own sys.path (the folder of a script or a test).
     environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     process = subprocess.Popen(
         [sys.executable, "-c", command],
         pass_fds=[theirs.fileno()],
         env=environment,
-        start_new_session=True,  # Ctrl-C is for the trainer, which finishes the step and saves
+        start_new_session=True,  # only the trainer receives Ctrl-C: it finishes the step and saves
     )
     theirs.close()
-    with contextlib.suppress(OSError):  # it has died already: whoever receives from it finds out and says so
-        ours.send_bytes(luggage)
+    with contextlib.suppress(OSError):  # the worker has died already: the first receive reports it
+        ours.send_bytes(payload)
     return process, ours
 
 
 def work(file_descriptor: int) -> None:
-    """Serve one slice of the environments until the pipe closes (the body of a worker process)."""
+    """Run one slice of the environments until the pipe closes (the main function of a worker process)."""
     connection = Connection(file_descriptor)
     group = None
     try:
-        group = _unpack(connection)
+        group = _make_group(connection)
         while group is not None:
-            verb, *arguments = connection.recv()
+            method, *arguments = connection.recv()
             try:
-                answer = ("ok", getattr(group, verb)(*arguments))
-            except EnvironmentFailureError as error:
-                answer = ("failed", (str(error), traceback.format_exc()))
-            connection.send(answer)
-    except (EOFError, OSError):  # the trainer has closed the pipe, or is gone
+                answer = _pack(method, ("ok", getattr(group, method)(*arguments)))
+            except Exception as error:
+                answer = pickle.dumps(("failed", (str(error), traceback.format_exc())))
+            connection.send_bytes(answer)
+    except (EOFError, OSError):  # the trainer has closed the pipe or died
         if group is not None:
             group.close()
 
 
-def _unpack(connection: Connection) -> LocalGroup | None:
-    luggage = connection.recv_bytes()
+def _pack(method: str, message: tuple[Any, ...]) -> bytes:
+    # Arguments and results of an environment's methods may be of classes that only cloudpickle can pickle.
+    return cloudpickle.dumps(message) if method == "call" else pickle.dumps(message)
+
+
+def _make_group(connection: Connection) -> LocalGroup | None:
+    payload = connection.recv_bytes()
     try:
-        factories, first_index = cloudpickle.loads(luggage)
+        factories, first_index = cloudpickle.loads(payload)
         group = LocalGroup(factories, first_index)
-        # The user's own spaces may be of classes that only cloudpickle can carry.
+        # The spaces may be of the user's classes, which only cloudpickle can pickle.
         answer = cloudpickle.dumps(("ok", (group.spaces, group.mask_dim)))
     except Exception as error:
         group = None

@@ -1,4 +1,4 @@
-"""Where the numbers of a run go: a CSV file always, the console, TensorBoard and W&B when asked."""
+"""Log the metrics of a run: always to a CSV file, on request to the console, TensorBoard and W&B."""
 
 from minerva.loggers.base import ArrayLogger, Logger, LoggerList
 from minerva.loggers.console import ConsoleLogger

@@ -1,4 +1,4 @@
-"""What a logger is, and a list of them that behaves as one."""
+"""The interface of loggers, and a list of loggers that works as one."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ if TYPE_CHECKING:
 
 
 OWN_GROUPS = ("charts", "eval", "losses", "train")
-"""The groups of names that a run logs in itself; what reads its record relies on them."""
+"""The groups of metric names that are reserved for the run; reports rely on them."""
 
 
 class Logger(Protocol):
-    """Takes in the numbers of a run as they come."""
+    """Record the metrics of a run."""
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Record values by name at an environment step."""
 
     def flush(self) -> None:
-        """Hand on whatever is still held back."""
+        """Write everything that is still buffered."""
 
     def close(self) -> None:
-        """Flush and let go of files and connections; closing twice is harmless."""
+        """Flush, then close files and connections; a second call does nothing."""
 
 
 @runtime_checkable
 class ArrayLogger(Logger, Protocol):
-    """A logger that takes in arrays, too; the others never get to see one."""
+    """A logger that also records arrays; the others never receive one."""
 
     def write_histogram(self, step: int, name: str, array: NDArray[Any]) -> None:
-        """Record how the numbers of an array of any shape are distributed."""
+        """Record a histogram of an array of any shape."""
 
     def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
-        """Record an image ``[H, W, C]``: grey (C = 1) or red, green and blue (C = 3)."""
+        """Record an image ``[H, W, C]``: grayscale (C = 1) or RGB (C = 3)."""
 
 
 class LoggerList:
-    """Many loggers as one.
+    """Use several loggers as one.
 
-    A run whose record cannot be written must stop, so the errors of a logger that says ``required = True`` (the CSV
-    file) propagate. Any other is a convenience: one that raises is dropped with a note, and the run goes on without it.
+    A run that cannot write its metrics must stop, so errors of a logger with ``required = True`` (the CSV file)
+    propagate. All other loggers are optional: one that raises is removed with a message, and the run continues.
 
     Args:
-        loggers: The loggers; `None` stands for one that could not be opened.
-        note: Told in one sentence about a dropped logger; `warnings.warn` by default.
+        loggers: The loggers; None stands for one that could not be opened.
+        note: Called with one sentence about each removed logger; `warnings.warn` by default.
     """
 
     def __init__(self, loggers: Iterable[Logger | None], note: Callable[[str], None] | None = None) -> None:
@@ -60,13 +60,13 @@ class LoggerList:
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Record values by name at an environment step, in every logger."""
-        # Required first: when a tracker fails at this row, the row is on record already.
+        # Required loggers first: if an optional one fails at this row, the row is already recorded.
         for logger in self.required:
             logger.log(metrics, step)
         self._attempt(lambda logger: logger.log(metrics, step))
 
     def write_histogram(self, step: int, name: str, array: NDArray[Any]) -> None:
-        """Record how the numbers of an array are distributed, where that can be shown."""
+        """Record a histogram of an array in every logger that supports it."""
 
         def write(logger: Logger) -> None:
             if isinstance(logger, ArrayLogger):
@@ -75,7 +75,7 @@ class LoggerList:
         self._attempt(write)
 
     def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
-        """Record an image ``[H, W, C]``, where that can be shown."""
+        """Record an image ``[H, W, C]`` in every logger that supports it."""
 
         def write(logger: Logger) -> None:
             if isinstance(logger, ArrayLogger):
@@ -90,7 +90,7 @@ class LoggerList:
         self._attempt(lambda logger: logger.flush())
 
     def close(self) -> None:
-        """Close every logger, whichever of them fails; a required one's error is raised when all have been closed."""
+        """Close every logger, then raise the first error of a required one."""
         failure: Exception | None = None
         for logger in self.required:
             try:
@@ -102,18 +102,20 @@ class LoggerList:
             raise failure
 
     def _attempt(self, action: Callable[[Logger], None]) -> None:
-        """Do something with each optional logger and drop those that raise."""
+        """Apply a function to each optional logger and remove those that raise."""
         for logger in tuple(self.optional):
             try:
                 action(logger)
             except Exception as error:
-                # Dropped before anything is said, so that it stays dropped if the note itself raises.
+                # Removed before the message, so that it stays removed if the message itself raises.
                 self.optional.remove(logger)
-                with contextlib.suppress(Exception):  # its first error is the one worth telling
+                with contextlib.suppress(Exception):  # the first error is the one to report
                     logger.close()
-                self._tell(f"{type(logger).__name__} failed and is off for the rest of the run: {one_line(error)}")
+                self._report(
+                    f"{type(logger).__name__} failed and is disabled for the rest of the run: {one_line(error)}"
+                )
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         if self._note is not None:
             self._note(text)
         else:
@@ -121,20 +123,21 @@ class LoggerList:
 
 
 def check_name(name: str) -> None:
-    """Look at a name that somebody else than the run itself wants to log under.
+    """Check the name of a metric that a user logs.
 
     Raises:
-        ValueError: It is not of letters, digits, ``_``, ``-``, ``.`` and ``/``, or in a group of the run's own.
+        ValueError: The name has other characters than letters, digits, ``_``, ``-``, ``.`` and ``/``, or its group is
+            reserved.
     """
     if not isinstance(name, str) or re.fullmatch(r"\w([\w./-]*\w)?", name) is None:
         raise ValueError(
-            f"name: must be of letters, digits, '_', '-', '.' and '/', such as 'policy/std'; got {name!r}."
+            f"name: must consist of letters, digits, '_', '-', '.' and '/', such as 'policy/std'; got {name!r}."
         )
     if name.split("/")[0] in OWN_GROUPS:
-        raise ValueError(f"name: the groups {', '.join(OWN_GROUPS)} are the run's own, got {name!r}; choose another.")
+        raise ValueError(f"name: the groups {', '.join(OWN_GROUPS)} are reserved, got {name!r}; choose another.")
 
 
 def one_line(error: BaseException) -> str:
-    """Give an error as one line of text: its kind and the first line of its message."""
+    """Return an error as one line of text: its type and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

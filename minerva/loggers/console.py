@@ -1,4 +1,4 @@
-"""What a person at the terminal sees of a run: a live progress bar, or plain lines where there is no terminal."""
+"""Show a run in the console: a live progress bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-_BAR_SECONDS = 0.25  # drawing takes about a millisecond: well under a percent of the run's time
-_RATE_SECONDS = 120.0  # the time left is foretold from the pace of the last two minutes
-# Metrics that tell whether the optimization is well: label, the same without Greek, and the metrics that it shows, as
-# far as a run has them. The most telling first, since a narrow terminal cuts the line.
+_BAR_SECONDS = 0.25  # drawing takes about one millisecond: well under 1% of the run's time
+_RATE_SECONDS = 120.0  # the remaining time is estimated from the speed of the last two minutes
+# Metrics of the optimization's health: label, label in ASCII, and the metrics shown, where the run has them. The most
+# important come first, because a narrow terminal cuts the line.
 _HEALTH = (
     ("η", "eta", ("eta", "vmpo/temperature_raw")),
     ("α", "alpha", ("alpha_mean", "alpha_std", "vmpo/alpha_mu", "vmpo/alpha_sigma", "vmpo/alpha")),
@@ -30,21 +30,21 @@ _HEALTH = (
 
 
 class ConsoleLogger:
-    """Shows how far a run has come, how fast it goes, how long it will take and how well it did last.
+    """Show the progress of a run: steps, speed, remaining time and the newest returns.
 
-    Of MPO and V-MPO it also shows the health of the optimization: multipliers, KL divergences over their bounds (of the
-    mean / of the standard deviation), effective sample size, and what went wrong.
+    For MPO and V-MPO it also shows the health of the optimization: multipliers, KL divergences divided by their bounds
+    (of the mean / of the standard deviation), effective sample size, and skipped updates.
 
-    On a terminal that is a bar in place. Elsewhere it is plain lines: one every few seconds, one at each evaluation and
-    one at the end. A reader that goes away (a closed pipe, a lost terminal) silences the console and not the run.
+    In a terminal this is a live bar. Elsewhere it is plain lines: one every few seconds, one at each evaluation and one
+    at the end. If the reader disappears (a closed pipe, a lost terminal), the output stops and the run continues.
 
     Args:
         total_steps: Environment steps at which the run ends.
         start_step: Environment step at which it starts: 0, or that of the checkpoint it resumes from.
-        title: Name of the run, shown in front.
-        stream: Where to write; standard output by default.
-        every_seconds: Time between two plain lines.
-        clock: Seconds that only grow.
+        title: Name of the run, shown first.
+        stream: Output stream; standard output by default.
+        every_seconds: Seconds between two plain lines.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ConsoleLogger:
         self._live: Live | None = None
         self._console: Console | None = None
         self._started = now = clock()
-        # (time, step) about once a second: the window over which the pace is measured
+        # (time, step) about once per second: the window over which the speed is measured
         self._marks: deque[tuple[float, int]] = deque([(now, start_step)])
         if self._out.is_terminal():
             self._every = _BAR_SECONDS
@@ -77,7 +77,7 @@ class ConsoleLogger:
         self._next = now + self._every
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Keep the newest values; at an evaluation, show them at once."""
+        """Store the newest values; show them at once after an evaluation."""
         self._metrics.update(metrics)
         self._step = max(self._step, step)
         if self._closed:
@@ -88,32 +88,32 @@ class ConsoleLogger:
             self.progress(self._step)
 
     def progress(self, step: int) -> None:
-        """Note the environment step. Called from the innermost loop: it looks at the clock, and rarely does more."""
+        """Store the environment step and redraw if it is time. Called in the innermost loop, so it must be cheap."""
         self._step = step
         if self._clock() >= self._next and not self._closed:
             self._show()
 
     def message(self, text: str) -> None:
-        """Print a line of its own, above the bar."""
+        """Print a separate line, above the bar."""
         if self._live is not None and self._console is not None:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             self._out.line(text)
 
     def flush(self) -> None:
-        """Show the newest values on a terminal; plain lines keep to their pace."""
+        """Show the newest values in a terminal; plain lines keep their interval."""
         if self._live is not None:
             self._show()
 
     def close(self) -> None:
-        """Show the last values and give the terminal back; closing twice is harmless."""
+        """Show the last values and restore the terminal; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
         if self._live is not None:
-            self._live.stop()  # draws a last time
+            self._live.stop()  # draws once more
             self._live = None
-        elif not self._shown_at == self._step >= self._total:  # else the evaluation at the end has shown it all
+        elif not self._shown_at == self._step >= self._total:  # otherwise the final evaluation has shown the last line
             self._out.line(self._line())
 
     def _show(self) -> None:
@@ -142,7 +142,7 @@ class ConsoleLogger:
         return "  ".join(parts)
 
     def _facts(self) -> list[str]:
-        """Give pace, time left and results, as far as they are known."""
+        """Return speed, remaining time and returns, as far as they are known."""
         pace = self._pace()
         steps_per_second = self._metrics.get("charts/SPS", pace)
         facts = []
@@ -154,7 +154,7 @@ class ConsoleLogger:
         elif self._closed:
             facts.append(f"stopped after {taken}")
         else:
-            # From the pace and not from charts/SPS, which leaves out the time that evaluations take.
+            # Not from charts/SPS, which leaves out the time of evaluations.
             facts.append(f"{_duration((self._total - self._step) / pace)} left" if pace > 0 else "-:-- left")
         if "eval/return_mean" in self._metrics:
             text = f"evaluation {_number(self._metrics['eval/return_mean'])}"
@@ -166,7 +166,7 @@ class ConsoleLogger:
         return facts
 
     def _health(self) -> list[str]:
-        """Give the values that tell whether the optimization is well, as far as they are known."""
+        """Return the health metrics of the optimization, as far as they are known."""
         facts = []
         for label, plain, metrics in _HEALTH:
             values = [_short(self._metrics[name]) for name in metrics if name in self._metrics]
@@ -182,7 +182,7 @@ class ConsoleLogger:
         return min(self._step / self._total, 1.0) if self._total > 0 else 1.0
 
     def _pace(self) -> float:
-        """Measure environment steps per second of wall-clock time, over the last two minutes."""
+        """Return the environment steps per second of wall-clock time, over the last two minutes."""
         then, step = self._marks[0]
         seconds = self._clock() - then
         return (self._step - step) / seconds if seconds > 0 else 0.0
@@ -190,7 +190,7 @@ class ConsoleLogger:
     # The bar
 
     def _start_bar(self, own_stdout: bool) -> None:
-        # Imported here: half of the time that importing this package would take otherwise.
+        # Imported here: it would double the import time of this package.
         from rich.console import Console
         from rich.live import Live
 
@@ -198,11 +198,11 @@ class ConsoleLogger:
         self._live = Live(
             console=self._console,
             get_renderable=self._bar,
-            # Drawn by `progress`, not by a thread: where an environment forks, a lock that a thread holds at that time
-            # stays locked in the child for ever.
+            # Drawn by `progress`, not by a thread: if an environment forks while a thread holds a lock, the lock stays
+            # locked in the child process.
             auto_refresh=False,
-            # So that a print or a warning in the run stands above the bar and does not tear it. What goes to a file or
-            # to another stream than the bar is left alone.
+            # A print or a warning of the run then appears above the bar. Output to a file or to another stream than the
+            # bar's is not redirected.
             redirect_stdout=own_stdout,
             redirect_stderr=own_stdout and sys.stderr is not None and sys.stderr.isatty(),
         )
@@ -222,13 +222,13 @@ class ConsoleLogger:
         bar = ProgressBar(total=max(self._total, 1), completed=self._step if self._total > 0 else 1)
         cells: list[RenderableType] = [Text(self._title, style="bold")] if self._title else []
         line.add_row(*cells, bar, Text(f"{self._fraction():.0%}  {self._steps()}"))
-        # No line is wrapped, whatever the terminal's width: it would leave traces when the window is made narrower.
+        # Lines are never wrapped: wrapped lines leave traces when the window becomes narrower.
         rows = [f" {self._out.dot} ".join(facts) for facts in (self._facts(), self._health()) if facts]
         return Group(line, *(Text(row, no_wrap=True, overflow="ellipsis") for row in rows))
 
 
 class _Output:
-    """A text stream whose reader may go away: from then on, what is written is thrown away."""
+    """A text stream whose reader may disappear; later output is then discarded."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream  # None: a process without standard output
@@ -237,12 +237,12 @@ class _Output:
         self.dot = self.if_encodable("·", "|")
 
     def line(self, text: str) -> None:
-        """Write a line and hand it on at once."""
+        """Write a line and flush it."""
         self.write(text + "\n")
         self.flush()
 
     def write(self, text: str) -> int:
-        """Write text; characters that the stream cannot encode are replaced."""
+        """Write text; replace characters that the stream cannot encode."""
         if self._stream is not None:
             try:
                 try:
@@ -250,44 +250,44 @@ class _Output:
                 except UnicodeEncodeError:
                     self._stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
             except (OSError, ValueError) as error:
-                self._lost(error)
+                self._drop_stream(error)
         return len(text)
 
     def flush(self) -> None:
-        """Hand on what was written."""
+        """Flush the stream."""
         if self._stream is not None:
             try:
                 self._stream.flush()
             except (OSError, ValueError) as error:
-                self._lost(error)
+                self._drop_stream(error)
 
     def isatty(self) -> bool:
-        """Tell whether the stream is a terminal."""
+        """Return whether the stream is a terminal."""
         try:
             return self._stream is not None and self._stream.isatty()
         except (OSError, ValueError):
             return False
 
     def is_terminal(self) -> bool:
-        """Tell whether the stream is a terminal that can move its cursor."""
+        """Return whether the stream is a terminal that can move its cursor."""
         return self.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
     def fileno(self) -> int:
-        """Give the stream's file descriptor."""
+        """Return the stream's file descriptor."""
         if self._stream is None:
             raise OSError("there is no stream")
         return self._stream.fileno()
 
-    def _lost(self, error: Exception) -> None:
+    def _drop_stream(self, error: Exception) -> None:
         if isinstance(error, BlockingIOError):
-            return  # a terminal that is slow to take it in: the next line may well pass
+            return  # a slow terminal: the next line may succeed
         stream, self._stream = self._stream, None
         if (
             isinstance(error, OSError)
             and stream is not None
             and any(stream is s for s in (sys.__stdout__, sys.__stderr__))
         ):
-            # What is stuck in the stream's buffer would raise again at exit and turn the exit code into a failure
+            # Text left in the stream's buffer would raise again at exit and change the exit code to a failure
             # (https://docs.python.org/3/library/signal.html#note-on-sigpipe).
             try:
                 null = os.open(os.devnull, os.O_WRONLY)
@@ -297,7 +297,7 @@ class _Output:
                 pass
 
     def if_encodable(self, text: str, otherwise: str) -> str:
-        """Give the text, or another where the stream has no characters for it."""
+        """Return the text, or another if the stream cannot encode it."""
         try:
             text.encode(self.encoding)
         except (UnicodeEncodeError, LookupError):
@@ -306,17 +306,17 @@ class _Output:
 
 
 def _number(value: float) -> str:
-    """Give a return with as many decimals as one can read at a glance."""
+    """Format a return with one or two decimals."""
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
 def _short(value: float) -> str:
-    """Give a value of any size with three digits, and whole numbers as they are."""
+    """Format a value of any size with three significant digits, and integers in full."""
     return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _duration(seconds: float) -> str:
-    """Give seconds as m:ss, or h:mm:ss from an hour on."""
+    """Format seconds as m:ss, or as h:mm:ss from one hour."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

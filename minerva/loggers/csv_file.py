@@ -1,4 +1,4 @@
-"""The record of a run on disk: one row a value, append only."""
+"""The CSV file of a run's metrics: one row per value, append only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLUSH_SECONDS = 5.0
 
 
 def read_values(path: Path, name: str) -> list[float]:
-    """Read the values that a record on disk holds of one metric, in the order in which they were logged."""
+    """Read the values of one metric from a CSV file, in the order in which they were logged."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.reader(file)
         next(rows, None)  # the header
@@ -24,27 +24,27 @@ def read_values(path: Path, name: str) -> list[float]:
 
 
 class CsvLogger:
-    """Appends rows ``step,name,value`` to a file; a value reads back as the very float that was logged.
+    """Append rows ``step,name,value`` to a file; values keep every digit of the float.
 
-    Rows are gathered in memory and written in blocks: when there are many, after a few seconds, on `flush`, `position`
-    and `close`. A killed run so loses rows of its last seconds only, all of them past its last checkpoint, whose
-    `position` has put every row before it on the disk.
+    Rows are buffered and written in blocks: when there are many, after a few seconds, and on `flush`, `position` and
+    `close`. A killed run loses only rows of its last seconds, all of them after its last checkpoint, because the
+    checkpoint's `position` wrote every earlier row to disk.
 
     Args:
-        path: The file. An existing one is continued; a half-written last row, left by a kill, is dropped.
+        path: The file. An existing one is continued; an incomplete last row of a killed run is removed.
 
     Raises:
-        ValueError: The file exists and is not such a record.
-        OSError: The file cannot be written; likewise from every method here that writes.
+        ValueError: The file exists and has another header.
+        OSError: The file cannot be written; also raised by every method that writes.
     """
 
     required: ClassVar[bool] = True
-    """In a `LoggerList`, its errors end the run."""
+    """In a `LoggerList`, errors of this logger stop the run."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        # No buffered file object, whose buffer would be written a second time by a child that an environment forked and
-        # that ends with a copy of it. Rows wait in `_pending`, which only `flush` writes.
+        # Unbuffered: a child process that an environment forks would write its copy of a buffer again at exit. Rows
+        # wait in `_pending`, which only `flush` writes.
         self._file = self.path.open("a+b", buffering=0)
         self._pending = bytearray()
         self._names: dict[str, str] = {}
@@ -58,52 +58,52 @@ class CsvLogger:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Record values by name at an environment step."""
         if self._file.closed:
-            raise ValueError(f"{self.path} has been closed: metrics cannot be logged at step {step}.")
+            raise ValueError(f"{self.path} has been closed, so metrics of step {step} cannot be logged.")
         rows = [f"{step:d},{self._field(name)},{float(value)!r}\n" for name, value in metrics.items()]
         self._pending += "".join(rows).encode()
         if len(self._pending) >= _FLUSH_BYTES or time.monotonic() >= self._next_flush:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that are waiting."""
+        """Write the buffered rows."""
         while self._pending:
-            # On a full disk a block may be written in part. What was written leaves the buffer at once, so that a later
-            # attempt goes on in the middle of the row where this one stopped.
+            # A full disk may accept part of a block. The written part leaves the buffer at once, so that the next
+            # attempt continues in the middle of the row.
             written = self._file.write(self._pending)
             del self._pending[:written]
         self._next_flush = time.monotonic() + _FLUSH_SECONDS
 
     def position(self) -> int:
-        """Put every row on the disk and give the file's length in bytes, for the checkpoint to keep."""
+        """Write every row to disk and return the file's length in bytes, for the checkpoint."""
         self.flush()
         os.fsync(self._file.fileno())
         return self._size()
 
     def truncate(self, position: int) -> None:
-        """Drop every row past a position that `position` gave, so that a resumed run logs them once.
+        """Remove every row after a checkpoint's `position`, so that a resumed run does not log them twice.
 
-        A file that does not reach that far, or a position that is no row's end, costs rows but not the run: what can be
-        kept is kept, and a warning tells what is missing.
+        If the file is shorter, or no row ends at that position, a warning says which rows are missing and the run
+        continues with the others.
 
         Args:
-            position: Length in bytes that the file had when the checkpoint was written.
+            position: Length of the file in bytes when the checkpoint was written.
         """
         self.flush()
         size = self._size()
         end = self._row_end(min(max(position, len(HEADER)), size))
         if position < len(HEADER):
-            self._warn(f"its checkpoint points into the header (byte {position}), so all rows were dropped")
+            self._warn(f"its checkpoint points into the header (byte {position}), so all rows were removed")
         elif size < position:
             self._warn(
-                f"it has {size} bytes where its checkpoint saw {position}, so the earlier rows in between are gone"
+                f"it has {size} bytes instead of the checkpoint's {position}, so the rows in between are missing"
             )
         elif end < position:
-            self._warn(f"no row ends at byte {position}, where its checkpoint points, so one earlier row is gone")
+            self._warn(f"no row ends at byte {position}, as its checkpoint says, so one earlier row is missing")
         os.ftruncate(self._file.fileno(), end)
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Write the rows that are waiting and close the file; closing twice is harmless."""
+        """Write the buffered rows and close the file; a second call does nothing."""
         if self._file.closed:
             return
         try:
@@ -112,7 +112,7 @@ class CsvLogger:
             self._file.close()
 
     def _recover(self) -> None:
-        """Write the header of a new file, or cut off the half-written last row of one that is continued."""
+        """Write the header of a new file, or remove the incomplete last row of an existing one."""
         size = self._size()
         self._file.seek(0)
         start = self._file.read(len(HEADER)) or b""
@@ -124,12 +124,12 @@ class CsvLogger:
             self.flush()
         else:
             raise ValueError(
-                f"{self.path} is not a record of metrics: its first line is not {HEADER.decode().strip()!r}. Move it "
-                f"away or choose another output folder."
+                f"{self.path} is not a file of metrics: its first line must be {HEADER.decode().strip()!r}; move it or "
+                "choose another output folder."
             )
 
     def _row_end(self, position: int) -> int:
-        """Find the end of the last whole row within the first `position` bytes, which contain the header."""
+        """Return the end of the last complete row within the first `position` bytes, which contain the header."""
         end = position
         while end > len(HEADER):
             start = max(end - 4096, len(HEADER))
@@ -141,10 +141,10 @@ class CsvLogger:
         return len(HEADER)
 
     def _field(self, name: str) -> str:
-        """Give a metric's name as a CSV field."""
+        """Return a metric's name as a CSV field."""
         field = self._names.get(name)
         if field is None:
-            field = " ".join(name.splitlines())  # a row is a line: recovery after a kill depends on it
+            field = " ".join(name.splitlines())  # one line per row: recovery after a kill depends on it
             if "," in field or '"' in field:
                 field = '"' + field.replace('"', '""') + '"'
             self._names[name] = field
@@ -154,4 +154,4 @@ class CsvLogger:
         return os.fstat(self._file.fileno()).st_size
 
     def _warn(self, what: str) -> None:
-        warnings.warn(f"{self.path} is not as its checkpoint left it: {what}.", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{self.path} does not match its checkpoint: {what}.", RuntimeWarning, stacklevel=3)

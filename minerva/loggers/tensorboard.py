@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_LARGEST = 1e19  # its histograms have no place for anything much larger
+_MAX_HISTOGRAM_VALUE = 1e19  # TensorBoard's histograms have no bins for much larger values
 
 
 class TensorBoardLogger:
-    """Writes scalars, histograms and images to a TensorBoard event file.
+    """Write scalars, histograms and images to a TensorBoard event file.
 
     Args:
-        folder: Where the event file goes. A resumed run adds a second file to it, which TensorBoard shows as one run.
-        purge_step: What earlier files hold from this step on is hidden: the resumed run logs it again. Values logged at
-            the checkpoint's own step come before it, so pass that step plus one.
+        folder: Folder of the event file. A resumed run adds a second file, and TensorBoard shows both as one run.
+        purge_step: First step to hide in earlier files, because the resumed run logs it again. Values logged at the
+            checkpoint's own step are kept, so pass that step plus one.
 
     Raises:
         ImportError: The package tensorboard is not installed.
@@ -33,8 +33,7 @@ class TensorBoardLogger:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ImportError(
-                "TensorBoard is not installed, so it gets no metrics of this run: "
-                'pip install "minerva-rl[tracking]" brings it.'
+                'TensorBoard is not installed, so this run does not log to it: pip install "minerva-rl[tracking]".'
             ) from error
         self._writer: Any = SummaryWriter(log_dir=str(folder), purge_step=purge_step)
 
@@ -44,41 +43,41 @@ class TensorBoardLogger:
             self._writer.add_scalar(name, float(value), step)
 
     def write_histogram(self, step: int, name: str, array: NDArray[Any]) -> None:
-        """Record how the numbers of an array of any shape are distributed: those of them that are finite, if any."""
+        """Record a histogram of the finite values of an array of any shape."""
         import numpy as np
 
         values = np.asarray(array, dtype=np.float64)
-        values = values[np.isfinite(values)].clip(-_LARGEST, _LARGEST)
+        values = values[np.isfinite(values)].clip(-_MAX_HISTOGRAM_VALUE, _MAX_HISTOGRAM_VALUE)
         if values.size:
             self._writer.add_histogram(name, values, step)
 
     def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
-        """Record an image ``[H, W, C]``: grey (C = 1) or red, green and blue (C = 3)."""
+        """Record an image ``[H, W, C]``: grayscale (C = 1) or RGB (C = 3)."""
         self._writer.add_image(name, array, step, dataformats="HWC")
 
     def flush(self) -> None:
-        """Write the events that are waiting."""
+        """Write the buffered events."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Write the events that are waiting and close the file; closing twice is harmless."""
+        """Write the buffered events and close the file; a second call does nothing."""
         self._writer.close()
 
 
 def open_tensorboard(folder: Path, purge_step: int | None = None) -> TensorBoardLogger | None:
-    """Open a TensorBoard logger, or warn in one sentence and give None where that is not possible.
+    """Open a TensorBoard logger, or warn and return None if that fails.
 
     Args:
-        folder: Where the event file goes.
+        folder: Folder of the event file.
         purge_step: See `TensorBoardLogger`.
     """
     try:
         return TensorBoardLogger(folder, purge_step)
     except ImportError as error:
         warnings.warn(str(error), RuntimeWarning, stacklevel=2)
-    except Exception as error:  # a read-only or full disk, say: no reason not to train
+    except Exception as error:  # such as a read-only or full disk: training can still run
         warnings.warn(
-            f"TensorBoard could not be opened in {folder}, so it gets no metrics of this run: {one_line(error)}",
+            f"TensorBoard could not be opened in {folder}, so this run does not log to it: {one_line(error)}",
             RuntimeWarning,
             stacklevel=2,
         )

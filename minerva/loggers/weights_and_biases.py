@@ -1,4 +1,4 @@
-"""Weights & Biases: a run that cannot be tracked still trains."""
+"""Log to Weights & Biases; a run that cannot reach it still trains."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from minerva.loggers.base import one_line
 from minerva.utils.wandb_utils import GLOBAL_STEP, log_wandb
 
 ID_FILE = "wandb_id.txt"
-_START_SECONDS = 15.0  # how long a run waits for W&B before it starts without
-_FINISH_SECONDS = 120.0  # how long a finished run waits for its upload; `wandb sync` sends what is left
+_START_SECONDS = 15.0  # how long a run waits for W&B before it starts without it
+_FINISH_SECONDS = 120.0  # how long a finished run waits for its upload; `wandb sync` sends the rest
 
 
 class WandbLogger:
-    """Logs to a W&B run that `open_wandb` started, with the environment step as x axis.
+    """Log to a W&B run that `open_wandb` started, with the environment step as x axis.
 
     Args:
         run: The W&B run.
-        owned: Whether `close` finishes it; a run that the caller had open before is left open.
+        owned: Whether `close` finishes it; a run that the caller opened stays open.
     """
 
     def __init__(self, run: Any, owned: bool = True) -> None:
@@ -34,12 +34,12 @@ class WandbLogger:
 
     @property
     def run_id(self) -> str:
-        """The run's id, with which it is resumed."""
+        """The run's id, used to resume it."""
         return str(self._run.id)
 
     @property
     def url(self) -> str | None:
-        """The run's page; None offline."""
+        """The URL of the run's page; None offline."""
         url = getattr(self._run, "url", None)
         return str(url) if url else None
 
@@ -48,10 +48,10 @@ class WandbLogger:
         log_wandb(metrics, step)
 
     def flush(self) -> None:
-        """Do nothing: W&B writes and uploads in a process of its own."""
+        """Do nothing: W&B writes and uploads in its own process."""
 
     def close(self) -> None:
-        """Finish the run; closing twice is harmless."""
+        """Finish the run; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -67,26 +67,25 @@ def open_wandb(
     config: dict[str, Any],
     run_id: str | None = None,
 ) -> WandbLogger | None:
-    """Start, or resume, a W&B run, or warn in one sentence and give None where that is not possible.
+    """Start or resume a W&B run, or warn and return None if that fails.
 
-    Nothing is ever asked at a prompt, and a network that does not answer costs seconds. Where a W&B run is active
-    already (a sweep, or the caller's own), the metrics go into that one and it is left open at the end.
+    It never asks for input, and waits at most 15 seconds for the network. If a W&B run is already active (a sweep, or
+    the caller's own), it logs to that one and leaves it open at the end.
 
     Args:
-        mode: Upload as the run goes ("online"), or write to disk for a later `wandb sync` ("offline").
+        mode: "online" uploads during the run; "offline" writes to disk for a later `wandb sync`.
         folder: The run's folder; W&B's files go into its subfolder ``wandb``, the id into ``wandb_id.txt``.
         project: Project to log to.
-        name: Name to show for the run.
+        name: Displayed name of the run.
         config: The run's configuration.
-        run_id: Id of the run to resume; by default the one noted in the folder, else a new one.
+        run_id: Id of the run to resume; by default the id in the folder, or a new one.
     """
     try:
         import wandb
     except ImportError:
-        _warn('W&B is not installed, so it gets no metrics of this run: pip install "minerva-rl[tracking]" brings it.')
+        _warn('W&B is not installed, so this run does not log to it: pip install "minerva-rl[tracking]".')
         return None
-    # Everything that can go wrong from here on is somebody else's (a key, a proxy, a server, a version), and none of it
-    # is a reason not to train.
+    # Failures from here on are external (a key, a proxy, a server, a version); none of them should stop training.
     try:
         active = getattr(wandb, "run", None)
         if active is not None:
@@ -106,7 +105,7 @@ def open_wandb(
                 name=name,
                 config=config,
                 id=run_id,
-                # Offline there is nothing to ask, and W&B would warn: `wandb sync --append` joins parts of one id.
+                # Offline, W&B would warn about `resume`: `wandb sync --append` joins the parts of one id.
                 resume="allow" if mode == "online" else None,
                 settings=_settings(wandb),
             )
@@ -114,8 +113,8 @@ def open_wandb(
         _use_step_axis(run)
         return WandbLogger(run)
     except Exception as error:
-        remedy = " `wandb login` logs in, and offline mode needs no login." if mode == "online" else ""
-        _warn(f"W&B could not be started, so it gets no metrics of this run ({one_line(error)}).{remedy}")
+        remedy = " Run `wandb login`, or use offline mode, which needs no login." if mode == "online" else ""
+        _warn(f"W&B could not be started, so this run does not log to it ({one_line(error)}).{remedy}")
         return None
 
 
@@ -125,8 +124,8 @@ def _use_step_axis(run: Any) -> None:
 
 
 def _settings(wandb: Any) -> Any:
-    """Give settings that keep W&B off the terminal, where the progress bar lives, and its waits short."""
-    # console="off": W&B would put itself between the run and its standard output otherwise.
+    """Return settings that keep W&B's output off the terminal and its waits short."""
+    # console="off": otherwise W&B would intercept the run's standard output.
     fields: dict[str, Any] = {
         "silent": True,
         "console": "off",
@@ -140,7 +139,7 @@ def _settings(wandb: Any) -> Any:
 
 @contextmanager
 def _no_prompt() -> Iterator[None]:
-    """Take the keyboard away: W&B then raises where it would ask for a key and wait."""
+    """Disable standard input, so that W&B raises an error instead of asking for a key."""
     stdin = sys.stdin
     sys.stdin = io.StringIO()
     try:

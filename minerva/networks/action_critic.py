@@ -12,7 +12,7 @@ from minerva.networks.layer_norm_mlp import LayerNormMLP
 
 
 class SmallInitLinear(nn.Linear):
-    """A linear layer that starts near zero: weights from a normal cut at two deviations, zero bias.
+    """A linear layer that starts near zero: weights from a normal truncated at two deviations, zero bias.
 
     Args:
         in_features: Length of the input.
@@ -27,7 +27,7 @@ class SmallInitLinear(nn.Linear):
 
 
 class Critic(nn.Module):
-    """Q(s, a) of executed actions: whatever it is given is clipped to the bounds first.
+    """Q(s, a) of executed actions: actions are clipped to the bounds first.
 
     Args:
         obs_dim: O.
@@ -48,14 +48,15 @@ class Critic(nn.Module):
         self.register_buffer("action_high", bound(action_high, act_dim))
         self.encoder = LayerNormMLP(obs_dim + act_dim, layer_sizes, activate_final=True)
         self.head = SmallInitLinear(layer_sizes[-1], 1)
+        self.widest_layer = max(layer_sizes)
 
     def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Value pairs ``[..., O]`` and ``[..., A]``: ``[..., 1]``."""
+        """Return the values of pairs ``[..., O]`` and ``[..., A]``: ``[..., 1]``."""
         actions = actions.clamp(self.action_low, self.action_high)
         value: Tensor = self.head(self.encoder(torch.cat([obs, actions], dim=-1)))
         return value
 
 
 def bound(value: Any, act_dim: int) -> Tensor:
-    """Make a bound of each action dimension, ``[A]``, of a number or an array."""
-    return torch.as_tensor(value, dtype=torch.float32).reshape(-1).expand(act_dim).clone()
+    """Return a bound per action dimension, ``[A]``, from a number or an array."""
+    return torch.as_tensor(value, dtype=torch.get_default_dtype()).reshape(-1).expand(act_dim).clone()

@@ -17,12 +17,12 @@ Layout = Literal["hwc", "chw"]
 
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel and stride of each."""
-LEAST = 36
-"""The smallest height and width of which these leave anything."""
+MIN_IMAGE_SIZE = 36
+"""The smallest height and width that these convolutions leave anything of."""
 
 
 def image_layout(space: Space[Any]) -> Layout | None:
-    """Say how a space's observations are laid out as images, or None where they are none.
+    """Return how a space's observations are laid out as images, or None where they are none.
 
     An image is a Box of uint8 with three dimensions, or two where there is one channel. The channels are the shorter of
     the first and the last dimension, the last where they are equal.
@@ -53,10 +53,10 @@ class NatureCNN(nn.Module):
         self._shape = tuple(shape) if len(shape) == 3 else (1, *shape)
         self._channels_last = layout == "hwc" and len(shape) == 3
         channels, *size = (self._shape[i] for i in ((2, 0, 1) if self._channels_last else (0, 1, 2)))
-        if min(size) < LEAST:
+        if min(size) < MIN_IMAGE_SIZE:
             raise ValueError(
-                f"observation space: an image must have at least {LEAST} x {LEAST} pixels for these convolutions, got "
-                f"{size[0]} x {size[1]} (shape {tuple(shape)}). Resize it, or give an encoder of your own."
+                f"observation space: an image must have at least {MIN_IMAGE_SIZE} x {MIN_IMAGE_SIZE} pixels for these "
+                f"convolutions, got {size[0]} x {size[1]} (shape {tuple(shape)}). Resize it, or use your own encoder."
             )
         layers: list[nn.Module] = []
         for out_channels, kernel, stride in CONVOLUTIONS:

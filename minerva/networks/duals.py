@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 MINIMUM = -18.0
-"""The parameter goes no lower: beyond it the softplus is less than what is added to it, and its gradient as small."""
+"""The parameter goes no lower: below it the softplus is smaller than what is added to it, and so is its gradient."""
 EPSILON = 1e-8
 """Added to the softplus, so that nothing is ever divided by 0."""
 
 
 def inverse_softplus(value: float) -> float:
-    """Give the parameter whose softplus is `value`."""
+    """Return the parameter whose softplus is `value`."""
     # LaTeX: x = \eta + \log(1 - e^{-\eta})
     return value + math.log(-math.expm1(-value))
 
@@ -32,18 +33,12 @@ def positive(parameter: Tensor) -> Tensor:
     return nn.functional.softplus(parameter) + EPSILON
 
 
-def floored(parameter: Tensor) -> Tensor:
-    """Lift a dual variable's parameter to the floor; it is due after each step on it."""
-    # LaTeX: x \leftarrow \max(x, -18)
-    return parameter.clamp(min=MINIMUM)
-
-
 class DualVariable(nn.Module):
-    """A positive variable: a free parameter behind a softplus. What changes it keeps it above the floor (`floored`).
+    """A positive variable: a free parameter behind a softplus. Its optimizer keeps the parameter above `MINIMUM`.
 
     Args:
         start: The parameter's first value, before the softplus.
-        shape: One variable, or one an entry.
+        shape: One variable by default, else one per entry.
 
     Attributes:
         parameter: What an optimizer changes.
@@ -54,5 +49,30 @@ class DualVariable(nn.Module):
         self.parameter = nn.Parameter(torch.full(shape, float(start)))
 
     def forward(self) -> Tensor:
-        """Give the variable."""
+        """Return the variable."""
         return positive(self.parameter)
+
+
+class Duals(nn.ModuleDict):
+    """Dual variables by name.
+
+    Args:
+        starts: Where the parameter of each starts.
+        shapes: The shapes of those that are not scalars.
+    """
+
+    def __init__(self, starts: Mapping[str, float], shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        given = shapes or {}
+        super().__init__(
+            {name: DualVariable(max(MINIMUM, start), given.get(name, ())) for name, start in starts.items()}
+        )
+
+    def forward(self) -> tuple[Tensor, ...]:
+        """Return the variables, in the order of their names."""
+        return tuple(variable() for variable in self.values())
+
+    def parameter_of(self, name: str) -> nn.Parameter:
+        """Return the parameter behind a variable, before the softplus."""
+        variable = self[name]
+        assert isinstance(variable, DualVariable)
+        return variable.parameter

@@ -1,9 +1,10 @@
-"""Encoders for spaces with images in them."""
+"""Encoders: what turns observations into features. The choice among them, and encoders for images."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -14,17 +15,17 @@ from torch import Tensor, nn
 from minerva.networks.cnn import NatureCNN, image_layout
 
 
-def looks_at_images(space: Space[Any]) -> bool:
-    """Whether a space is an image, or a dict that holds one."""
+def contains_images(space: Space[Any]) -> bool:
+    """Return whether a space is an image, or a dict that holds one."""
     if isinstance(space, spaces.Dict):
-        return any(looks_at_images(child) for child in space.spaces.values())
+        return any(contains_images(child) for child in space.spaces.values())
     return image_layout(space) is not None
 
 
 def images_in(space: Space[Any], row: NDArray[Any]) -> dict[str, NDArray[np.uint8]]:
-    """Give the images of a flat observation as ``[H, W, C]`` with one or three channels, by their keys (its own: "").
+    """Return the images of a flat observation as ``[H, W, C]`` with one or three channels, by their keys (its own: "").
 
-    Where there are more channels (stacked frames), the newest of them is given.
+    Of more channels (stacked frames), the newest is returned.
     """
     if isinstance(space, spaces.Dict):
         found, start = {}, 0
@@ -46,8 +47,42 @@ def images_in(space: Space[Any], row: NDArray[Any]) -> dict[str, NDArray[np.uint
     return {"": image if image.shape[-1] in (1, 3) else image[..., -1:]}
 
 
-def encoder_for(space: Space[Any]) -> tuple[nn.Module, int]:
-    """Make the encoder of a space with images, and give the length of its features.
+EncoderKind = Literal["mlp", "cnn", "custom"]
+MakeEncoder = Callable[[], nn.Module]
+"""Builds a user's own encoder, from rows ``[B, O]`` to features ``[B, F]``."""
+
+
+def encoder_kind(setting: str, space: Space[Any]) -> EncoderKind:
+    """Return which encoder a setting stands for: "auto" takes convolutions where there is an image."""
+    if setting == "auto":
+        return "cnn" if contains_images(space) else "mlp"
+    return cast(EncoderKind, setting)
+
+
+def custom_encoder(make_encoder: MakeEncoder | None, in_dim: int) -> tuple[nn.Module, int]:
+    """Build a user's own encoder, and return it with the length of its features.
+
+    Raises:
+        ValueError: The function that builds it is missing, or its features do not have the shape ``[B, F]``.
+    """
+    if make_encoder is None:
+        raise ValueError(
+            "encoder: 'custom' needs the function that builds it: pass make_encoder to the trainer, minerva.train or "
+            "minerva.load."
+        )
+    encoder = make_encoder()
+    with torch.no_grad():
+        features = encoder(torch.zeros(2, in_dim))
+    if features.dim() != 2 or len(features) != 2:
+        raise ValueError(
+            f"make_encoder: its module must map rows of shape (B, {in_dim}) to features of shape (B, F), got "
+            f"{tuple(features.shape)} for B = 2."
+        )
+    return encoder, features.shape[1]
+
+
+def image_encoder(space: Space[Any]) -> tuple[nn.Module, int]:
+    """Build the encoder of a space with images, and return it with the length of its features.
 
     Raises:
         ValueError: There is no image in it, or one that is too small.
@@ -56,7 +91,7 @@ def encoder_for(space: Space[Any]) -> tuple[nn.Module, int]:
     if layout is not None:
         network = NatureCNN(space.shape or (), layout)
         return network, network.out_dim
-    if isinstance(space, spaces.Dict) and looks_at_images(space):
+    if isinstance(space, spaces.Dict) and contains_images(space):
         parts = DictEncoder(space)
         return parts, parts.out_dim
     raise ValueError(
@@ -66,7 +101,7 @@ def encoder_for(space: Space[Any]) -> tuple[nn.Module, int]:
 
 
 class DictEncoder(nn.Module):
-    """Convolutions for each image of a dict; what is no image passes as it is.
+    """Apply convolutions to each image of a dict; what is no image passes unchanged.
 
     Args:
         space: The dict's space.
@@ -83,8 +118,8 @@ class DictEncoder(nn.Module):
         for key, child in space.spaces.items():
             size = int(spaces.flatdim(child))
             self._layout.append((key, size))
-            if looks_at_images(child):
-                self.parts[key], size = encoder_for(child)
+            if contains_images(child):
+                self.parts[key], size = image_encoder(child)
             self.out_dim += size
 
     def forward(self, rows: Tensor) -> Tensor:

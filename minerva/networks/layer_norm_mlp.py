@@ -15,6 +15,9 @@ class LayerNormMLP(nn.Sequential):
         layer_sizes: Units of each layer.
         activate_final: Whether the last Linear is followed by an ELU. A first layer always has its tanh.
 
+    Attributes:
+        out_dim: Length of the output.
+
     Raises:
         ValueError: There is no layer.
     """
@@ -31,3 +34,4 @@ class LayerNormMLP(nn.Sequential):
         if further and not activate_final:
             layers.pop()
         super().__init__(*layers)
+        self.out_dim = before

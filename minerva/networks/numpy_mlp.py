@@ -10,30 +10,28 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from minerva.networks.recurrent import LSTMCore
+
 Array = NDArray[np.float32]
 
 
 class NumpyMLP:
-    """Runs a `nn.Sequential` of Linear, LayerNorm, Tanh, ReLU and ELU layers on views of its own weights.
+    """Run a `nn.Sequential` of Linear, LayerNorm, Tanh, ReLU and ELU layers on views of its own weights.
 
-    The views share the module's memory, so they see what an optimizer or `load_state_dict` writes into it; the module
+    The views share the module's storage, so they see what an optimizer or `load_state_dict` writes into it; the module
     must stay on the CPU. Results agree with the module's to float32 rounding.
 
     Args:
         network: The module, on the CPU.
     """
 
-    def __init__(self, network: nn.Sequential) -> None:
-        self._layers = [_layer(module) for module in network]
+    def __init__(self, network: nn.Module) -> None:
+        self._layers = [_layer(module) for module in _modules(network)]
 
     @staticmethod
-    def runs(network: nn.Sequential) -> bool:
-        """Whether all layers of a network are among these."""
-        return all(
-            isinstance(module, (nn.Linear, nn.LayerNorm, nn.Tanh, nn.ReLU))
-            or (isinstance(module, nn.ELU) and module.alpha == 1)
-            for module in network
-        )
+    def runs(network: nn.Module) -> bool:
+        """Return whether all layers of a network are among these."""
+        return all(_runs(module) for module in _modules(network))
 
     def __call__(self, x: Array) -> Array:
         """Map ``[B, in]`` to ``[B, out]``."""
@@ -42,8 +40,47 @@ class NumpyMLP:
         return x
 
 
+class NumpyLSTM:
+    """Run `LSTMCore.step` on views of the core's own weights; otherwise as `NumpyMLP`.
+
+    Args:
+        core: The module, on the CPU.
+    """
+
+    def __init__(self, core: LSTMCore) -> None:
+        units = core.out_dim
+        self._units = units
+        self._weight_x, self._weight_h = (w.detach().numpy().T for w in (core.weight_x, core.weight_h))
+        self._bias = core.bias.detach().numpy()
+        self._norm_x, self._norm_h, self._norm_c = (_norm(part) for part in (core.norm_x, core.norm_h, core.norm_c))
+        # One call of tanh for all gates: sigmoid(z) = (tanh(z / 2) + 1) / 2, and nothing that could overflow.
+        self._scale = np.full(4 * units, 0.5, dtype=np.float32)
+        self._scale[2 * units : 3 * units] = 1  # the candidate is a tanh as it is
+        self._shift = 1 - self._scale
+
+    def __call__(self, x: Array, state: Array) -> tuple[Array, Array]:
+        """Compute one step: from inputs ``[n, F]`` and states ``[n, S]`` to outputs ``[n, units]`` and states."""
+        units = self._units
+        gates = self._norm_x(x @ self._weight_x)
+        gates += self._norm_h(state[:, :units] @ self._weight_h)
+        gates += self._bias
+        gates *= self._scale
+        np.tanh(gates, out=gates)
+        gates *= self._scale
+        # LaTeX: \sigma(z) = \tfrac12 \tanh\left( \tfrac12 z \right) + \tfrac12
+        gates += self._shift
+        after = np.empty_like(state)
+        h, c = after[:, :units], after[:, units:]
+        np.multiply(gates[:, units : 2 * units], state[:, units:], out=c)
+        # LaTeX: c_t = \sigma(f)\, c_{t-1} + \sigma(i) \tanh(g)
+        c += gates[:, :units] * gates[:, 2 * units : 3 * units]
+        # LaTeX: h_t = \sigma(o) \tanh(c_t)
+        h[:] = gates[:, 3 * units :] * np.tanh(self._norm_c(c))
+        return h, after
+
+
 class NoiseSource:
-    """Draws what actions are sampled with, as `torch.randn` or `torch.rand` do, into memory that is used again.
+    """Draw what actions are sampled with, as `torch.randn` or `torch.rand` do, into storage that is used again.
 
     Args:
         kind: "normal" or "uniform".
@@ -58,7 +95,7 @@ class NoiseSource:
         self._view: Array = self._tensor.numpy()
 
     def draw(self, count: int) -> Array:
-        """Draw ``[count, A]``; the next call writes over it."""
+        """Draw ``[count, A]``; the next call overwrites it."""
         if len(self._view) != count:
             self._tensor = self._tensor.new_empty(count, self._tensor.shape[1])
             self._view = self._tensor.numpy()
@@ -67,6 +104,21 @@ class NoiseSource:
         else:
             self._tensor.uniform_(generator=self._generator)
         return self._view
+
+
+def _runs(module: nn.Module) -> bool:
+    # Subclasses may compute something else, and a layer may lack what the arrays are views of.
+    if type(module) in (nn.Linear, nn.LayerNorm):
+        return isinstance(module.weight, nn.Parameter) and isinstance(module.bias, nn.Parameter)
+    return type(module) in (nn.Tanh, nn.ReLU) or (type(module) is nn.ELU and module.alpha == 1)
+
+
+def _modules(network: nn.Module) -> list[nn.Module]:
+    return list(network) if isinstance(network, nn.Sequential) else [network]
+
+
+def _norm(part: nn.Module) -> Callable[[Array], Array]:
+    return NumpyMLP(part) if isinstance(part, nn.LayerNorm) else lambda x: x
 
 
 def _layer(module: nn.Module) -> Callable[[Array], Array]:

@@ -1,1 +1,1 @@
-"""The mathematics: pure functions of tensors, each line of it annotated with the formula it computes."""
+"""The mathematics of the algorithms: pure functions of tensors, each line annotated with its formula."""

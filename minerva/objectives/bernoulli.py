@@ -1,6 +1,6 @@
-"""Independent yes-or-no outcomes: probability, entropy, divergence and sampling, summed over the entries.
+"""Independent Bernoulli variables: log-probability, entropy, KL divergence and sampling, summed over the entries.
 
-Everything is a function of logits, ``[..., A]``: the sigmoid of a logit is the probability of a 1.
+All functions take logits, ``[..., A]``: the sigmoid of a logit is the probability of a 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from minerva.objectives.categorical import categorical_kl
 
 
 def bernoulli_log_prob(logits: Tensor, outcomes: Tensor) -> Tensor:
-    """Log-probability of outcomes.
+    """Compute the log-probability of binary outcomes.
 
     Args:
         logits: l, ``[..., A]``.
@@ -27,7 +27,7 @@ def bernoulli_log_prob(logits: Tensor, outcomes: Tensor) -> Tensor:
 
 
 def bernoulli_entropy(logits: Tensor) -> Tensor:
-    """Entropy.
+    """Compute the entropy of independent Bernoulli variables.
 
     Args:
         logits: l, ``[..., A]``.
@@ -42,11 +42,11 @@ def bernoulli_entropy(logits: Tensor) -> Tensor:
 
 
 def bernoulli_kl(logits: Tensor, other: Tensor) -> Tensor:
-    """KL(p ‖ q): an entry is a categorical distribution of two outcomes, whose logits are l and 0.
+    """Compute KL(p ‖ q). Each entry is a categorical distribution of two outcomes with logits l and 0.
 
     Args:
-        logits: Those of p, ``[..., A]``.
-        other: Those of q, the same shape.
+        logits: Logits of p, ``[..., A]``.
+        other: Logits of q, the same shape.
 
     Returns:
         D, ``[...]``.
@@ -57,11 +57,11 @@ def bernoulli_kl(logits: Tensor, other: Tensor) -> Tensor:
 
 
 def bernoulli_sample(logits: Tensor, uniform: Tensor) -> Tensor:
-    """Sample each entry.
+    """Sample each binary entry.
 
     Args:
         logits: l, ``[..., A]``.
-        uniform: u, a uniform number from [0, 1) each, the same shape.
+        uniform: u, uniform numbers from [0, 1), the same shape.
 
     Returns:
         0 or 1, ``[..., A]``, of the dtype of `uniform`.
@@ -71,6 +71,6 @@ def bernoulli_sample(logits: Tensor, uniform: Tensor) -> Tensor:
 
 
 def bernoulli_mode(logits: Tensor) -> Tensor:
-    """Give the likelier outcome of each entry, 0 of two that are equal: ``[..., A]``."""
+    """Return the more likely outcome of each entry, 0 for a tie: ``[..., A]``."""
     # LaTeX: b_j = \mathbb{1}[ l_j > 0 ]
     return (logits > 0).to(logits.dtype)

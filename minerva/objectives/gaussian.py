@@ -1,4 +1,4 @@
-"""The diagonal Gaussian: density, entropy and cross-entropy, summed over action dimensions."""
+"""The diagonal Gaussian: log-density, entropy and cross-entropy, summed over action dimensions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
-    """Log-density of a diagonal Gaussian.
+    """Compute the log-density of a diagonal Gaussian.
 
     Args:
         mean: μ, ``[..., A]``.
@@ -25,7 +25,7 @@ def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
 
 
 def gaussian_entropy(log_std: Tensor) -> Tensor:
-    """Entropy of a diagonal Gaussian.
+    """Compute the entropy of a diagonal Gaussian.
 
     Args:
         log_std: log σ, ``[..., A]``.
@@ -38,13 +38,13 @@ def gaussian_entropy(log_std: Tensor) -> Tensor:
 
 
 def gaussian_cross_entropy(mean: Tensor, log_std: Tensor, old_mean: Tensor, old_log_std: Tensor) -> Tensor:
-    """What -log N(u; μ, σ) is on average, where u is drawn from another diagonal Gaussian.
+    """Compute the cross-entropy of two diagonal Gaussians: the mean of -log N(u; μ, σ) over samples u of the old one.
 
     Args:
         mean: μ, ``[..., A]``.
         log_std: log σ, broadcast to the same shape.
-        old_mean: μ', of the Gaussian that u is drawn from, ``[..., A]``.
-        old_log_std: log σ', likewise.
+        old_mean: μ', mean of the Gaussian that u is sampled from, ``[..., A]``.
+        old_log_std: log σ', its log standard deviation.
 
     Returns:
         H(N', N), ``[...]``.

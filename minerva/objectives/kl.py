@@ -1,8 +1,7 @@
 """The two halves of the KL divergence of diagonal Gaussians (Abdolmaleki et al. 2018b; Song et al. 2020, app. C).
 
-MPO and V-MPO bound the change of the mean and that of the standard deviation apart from each other: each half is the
-divergence from the old policy to one that has changed in that respect alone. One value an action dimension; whoever
-calls them sums or averages.
+MPO and V-MPO bound the change of the mean and of the standard deviation separately: each half is the divergence from
+the old policy to one where only that parameter changed. One value per action dimension; the caller sums or averages.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from torch import Tensor
 
 
 def kl_of_means(mean: Tensor, old_mean: Tensor, old_log_std: Tensor) -> Tensor:
-    """KL(N(μ', σ') ‖ N(μ, σ')), an action dimension each.
+    """Compute KL(N(μ', σ') ‖ N(μ, σ')) per action dimension.
 
     Args:
         mean: μ, ``[..., A]``.
@@ -26,7 +25,7 @@ def kl_of_means(mean: Tensor, old_mean: Tensor, old_log_std: Tensor) -> Tensor:
 
 
 def kl_of_stds(log_std: Tensor, old_log_std: Tensor) -> Tensor:
-    """KL(N(μ', σ') ‖ N(μ', σ)), an action dimension each.
+    """Compute KL(N(μ', σ') ‖ N(μ', σ)) per action dimension.
 
     Args:
         log_std: log σ, ``[..., A]``.
@@ -37,6 +36,6 @@ def kl_of_stds(log_std: Tensor, old_log_std: Tensor) -> Tensor:
     """
     # LaTeX: \Delta_j = \log \sigma_j - \log \sigma'_j
     change = log_std - old_log_std
-    # As exp and a difference, a change of 1e-4 would have no right digit in float32, and the sign could be wrong.
+    # With exp(x) - 1 for expm1(x), a change of 1e-4 would have no correct digit in float32, perhaps a wrong sign.
     # LaTeX[Song2020, app. C]: D_{\sigma,j} = \tfrac12 \left( \frac{\sigma_j'^2}{\sigma_j^2} - 1 + 2 \Delta_j \right)
     return 0.5 * ((-2 * change).expm1() + 2 * change)

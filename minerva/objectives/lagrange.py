@@ -1,4 +1,4 @@
-"""The M-step's trust region: a Lagrange multiplier for each KL bound, in MPO and V-MPO alike.
+"""The M-step's trust region in MPO and V-MPO: one Lagrange multiplier per KL bound.
 
 Symbols: α multipliers, D KL divergences, ε_KL their bound.
 """
@@ -9,21 +9,21 @@ from torch import Tensor
 
 
 def kl_penalty(alpha: Tensor, divergence: Tensor) -> Tensor:
-    """What the policy pays for moving; the multiplier is fixed.
+    """Compute the policy's penalty for the KL divergence; no gradient reaches the multiplier.
 
     Args:
         alpha: α, ``[A]`` or a scalar.
         divergence: D, the same shape.
 
     Returns:
-        The same shape; the loss takes the sum.
+        The same shape; the loss is the sum.
     """
     # LaTeX[Song2020, eq. 5]: \mathrm{sg}[\alpha_j]\, D_j
     return alpha.detach() * divergence
 
 
 def alpha_loss(alpha: Tensor, divergence: Tensor, epsilon: float) -> Tensor:
-    """The dual of the M-step's KL bound: the multiplier grows where the bound is broken. D is fixed.
+    """Compute the dual loss of the M-step's KL bound: α grows where D exceeds ε_KL. No gradient reaches D.
 
     Args:
         alpha: α, ``[A]`` or a scalar.
@@ -31,7 +31,7 @@ def alpha_loss(alpha: Tensor, divergence: Tensor, epsilon: float) -> Tensor:
         epsilon: ε_KL.
 
     Returns:
-        The same shape; the loss takes the sum.
+        The same shape; the loss is the sum.
     """
     # LaTeX[Song2020, eq. 5]: \alpha_j \left( \epsilon_{\mathrm{KL}} - \mathrm{sg}[D_j] \right)
     return alpha * (epsilon - divergence.detach())

@@ -1,8 +1,8 @@
 """MPO's E-step and M-step (Abdolmaleki et al. 2018a, 2018b), in the decoupled, per-dimension form.
 
 Symbols: Q' values of the target critic, a_i the S actions sampled in a state, η temperature, q weights, ε bound on
-the E-step's KL. One value per state or dimension; the caller takes the means. The M-step's trust region
-is in `minerva.objectives.lagrange`.
+the E-step's KL. One value per state or dimension; the caller averages. The M-step's trust region is in
+`minerva.objectives.lagrange`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 def td_target(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
-    """What the critic is fitted to.
+    """Compute the temporal-difference target of the critic.
 
     Args:
-        rewards: r, ``[B]``; for n steps their discounted sum.
+        rewards: r, ``[B]``; for n-step targets, their discounted sum.
         discounts: γ^k (1 - d) for a sum of k rewards, ``[B]``.
-        next_values: V(s') by the target networks, ``[B]``.
+        next_values: V(s') of the target networks, ``[B]``.
 
     Returns:
         y, ``[B]``.
@@ -29,7 +29,7 @@ def td_target(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor
 
 
 def e_step_weights(q_values: Tensor, temperature: Tensor) -> Tensor:
-    """The improved policy over the sampled actions (Abdolmaleki et al. 2018a, eq. 8). No gradient passes.
+    """Compute the improved policy over the sampled actions (Abdolmaleki et al. 2018a, eq. 8), without gradient.
 
     Args:
         q_values: Q'(s_b, a_i), ``[B, S]``.
@@ -43,7 +43,7 @@ def e_step_weights(q_values: Tensor, temperature: Tensor) -> Tensor:
 
 
 def temperature_loss(q_values: Tensor, temperature: Tensor, epsilon: float) -> Tensor:
-    """The dual of the E-step's KL bound, which η minimizes (Abdolmaleki et al. 2018a, eq. 9).
+    """Compute the dual loss of the E-step's KL bound, which η minimizes (Abdolmaleki et al. 2018a, eq. 9).
 
     Args:
         q_values: Q'(s_b, a_i), ``[B, S]``.
@@ -51,7 +51,7 @@ def temperature_loss(q_values: Tensor, temperature: Tensor, epsilon: float) -> T
         epsilon: ε.
 
     Returns:
-        ``[B]``; their mean is L_η.
+        ``[B]``; the mean is L_η.
     """
     samples = q_values.shape[-1]
     # LaTeX[Abdolmaleki2018a, eq. 9]: L_{\eta,b} = \eta \left( \epsilon + \log \sum_i \exp(Q'(s_b, a_i) / \eta) - \log S \right)
@@ -59,7 +59,7 @@ def temperature_loss(q_values: Tensor, temperature: Tensor, epsilon: float) -> T
 
 
 def out_of_bounds_cost(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """How far sampled actions lie outside the box, negated, so that it is maximized like a value (Acme's penalty).
+    """Compute the negated distance of actions from the box: a penalty to maximize like a value (as in Acme).
 
     Args:
         actions: a, before clipping, ``[..., A]``.
@@ -74,7 +74,7 @@ def out_of_bounds_cost(actions: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
-    """Negative log-likelihood of the weighted actions (Abdolmaleki et al. 2018a, eq. 10).
+    """Compute the negative log-likelihood of the weighted actions (Abdolmaleki et al. 2018a, eq. 10).
 
     Args:
         log_probs: log π(a_i | s_b), ``[B, S]``.
@@ -88,7 +88,7 @@ def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
 
 
 def kl_to_uniform(weights: Tensor) -> Tensor:
-    """KL divergence of the weights from equal ones: how much of the E-step's bound is used.
+    """Compute the KL divergence of the weights from uniform ones: how much of the E-step's bound is used.
 
     Args:
         weights: q, ``[B, S]``.
@@ -102,7 +102,7 @@ def kl_to_uniform(weights: Tensor) -> Tensor:
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """Entropy of the weights.
+    """Compute the entropy of the weights.
 
     Args:
         weights: q, ``[B, S]``.

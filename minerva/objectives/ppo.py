@@ -1,4 +1,4 @@
-"""PPO's losses (Schulman et al. 2017) and diagnostics, one value a sample; whoever calls them takes the means.
+"""PPO's losses (Schulman et al. 2017) and diagnostics, one value per sample; the caller averages.
 
 Symbols: ρ probability ratio (r_t in the paper), Â normalized advantages, ε clip range, V values, R returns,
 w weights (0 for a restarting step, else 1).
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minerva.objectives.returns import value_loss
+from minerva.objectives.critic import value_loss
 from minerva.objectives.weighted import weighted_mean
 
 
@@ -19,10 +19,10 @@ def normalize_advantages(advantages: Tensor, weights: Tensor, unbiased: bool = T
     Args:
         advantages: A, any shape.
         weights: w, the same shape, 0 or 1.
-        unbiased: Whether the variance is the unbiased estimate (k = 1); else that of the samples themselves (k = 0).
+        unbiased: Use the unbiased variance (k = 1), else the population variance (k = 0).
 
     Returns:
-        Â; A itself where fewer than two samples count, since their deviation is undefined.
+        Â; A itself where fewer than two samples count, because their deviation is undefined.
     """
     count = weights.sum()
     centered = advantages - weighted_mean(advantages, weights)
@@ -34,7 +34,7 @@ def normalize_advantages(advantages: Tensor, weights: Tensor, unbiased: bool = T
 
 
 def clipped_policy_loss(log_ratio: Tensor, advantages: Tensor, clip_ratio: Tensor | float) -> Tensor:
-    """The clipped surrogate objective, negated (Schulman et al. 2017, eq. 7).
+    """Compute the negated clipped surrogate objective (Schulman et al. 2017, eq. 7).
 
     Args:
         log_ratio: log ρ, ``[B]``.
@@ -51,7 +51,7 @@ def clipped_policy_loss(log_ratio: Tensor, advantages: Tensor, clip_ratio: Tenso
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_ratio: Tensor | float) -> Tensor:
-    """Half the squared error of the critic, at least that of a step of ε away from the old value.
+    """Compute half the squared error of the critic, at least that of the value clipped to ε around the old one.
 
     Args:
         values: V, ``[B]``.
@@ -69,7 +69,7 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip
 
 
 def kl_estimate(log_ratio: Tensor) -> Tensor:
-    """Unbiased estimate of KL(π_old ‖ π) that is never negative (Schulman 2020, "k3").
+    """Estimate KL(π_old ‖ π), unbiased and never negative (Schulman 2020, "k3").
 
     Args:
         log_ratio: log ρ, ``[B]``.
@@ -82,7 +82,7 @@ def kl_estimate(log_ratio: Tensor) -> Tensor:
 
 
 def is_clipped(log_ratio: Tensor, clip_ratio: Tensor | float) -> Tensor:
-    """Which samples have left the clip range.
+    """Return which samples are outside the clip range.
 
     Args:
         log_ratio: log ρ, ``[B]``.

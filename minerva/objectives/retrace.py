@@ -1,4 +1,4 @@
-"""Retrace(λ): values of the present policy from sequences of another one (Munos et al. 2016)."""
+"""Retrace(λ): off-policy value targets from sequences of another policy (Munos et al. 2016)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def retrace_target(
     gamma: float,
     retrace_lambda: float,
 ) -> Tensor:
-    """The target for the first pair of each sequence (Munos et al. 2016; Abdolmaleki et al. 2018a, eq. 13).
+    """Compute the target for the first pair of each sequence (Munos et al. 2016; Abdolmaleki et al. 2018a, eq. 13).
 
     Args:
         q_values: Q'(s_t, a_t), ``[B, T]``.
-        next_values: V(s_{t+1}), the target critic's mean over actions of the target policy, ``[B, T]``.
+        next_values: V(s_{t+1}), mean of the target critic over actions of the target policy, ``[B, T]``.
         rewards: r, ``[B, T]``.
         terminated: d, ``[B, T]``, 0 or 1.
-        ended: e, ``[B, T]``, 0 or 1: nothing after such a step belongs to the sequence, whatever it holds.
+        ended: e, ``[B, T]``, 0 or 1: the steps after a 1 are padding with any content.
         log_ratios: log π'(a_t | s_t) - log b(a_t | s_t), ``[B, T]``; the first is not used.
         gamma: γ.
         retrace_lambda: λ.
@@ -39,8 +39,7 @@ def retrace_target(
     alive = (1 - ended[:, :-1]).cumprod(dim=1)
     # LaTeX: g_t = \gamma^t \prod_{i=1}^{t} c_i
     factors = (gamma * traces[:, 1:]).cumprod(dim=1)
-    # A padded step may hold anything; 0 times it would still be NaN where it is infinite. A real one that is not finite
-    # is to be seen in the target.
+    # Padding may hold anything, and 0 times infinity is NaN. A real value that is not finite must show in the target.
     # LaTeX: m_t g_t \delta_t
     later = torch.where(alive > 0, factors * deltas[:, 1:], 0.0)
     # LaTeX[Abdolmaleki2018a, eq. 13]: Q_{\mathrm{ret}} = Q'(s_0, a_0) + \delta_0 + \sum_{t \ge 1} m_t g_t \delta_t

@@ -1,8 +1,8 @@
 """Advantages and returns from a time-major rollout.
 
 Symbols: r rewards, V values, γ discount, λ trace decay, d terminated, e ended (terminated or truncated), u truncated.
-All tensors are ``[T, N]`` but the values, ``[T+1, N]``: V(s_{t+1}) is row t+1, also where an episode was truncated.
-What comes out for a restarting step means nothing; weigh it with 0.
+All tensors are ``[T, N]`` except the values, ``[T+1, N]``: V(s_{t+1}) is row t+1, also where an episode was truncated.
+Results for a restarting step have no meaning; give them weight 0.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from minerva.objectives.weighted import weighted_variance
-
 
 class Advantages(NamedTuple):
-    """Advantages and the returns that a critic is fitted to, each ``[T, N]``."""
+    """Advantages and the returns that the critic is trained on, each ``[T, N]``."""
 
     advantages: Tensor
     returns: Tensor
@@ -33,21 +31,21 @@ def backward_recursion(terms: Tensor, decays: Tensor, last: Tensor) -> Tensor:
     Returns:
         x, ``[T, N]``.
     """
-    # Many small operations are quicker on the CPU, and on arrays; gradients pass through tensors alone.
-    given: tuple[Any, ...] = tuple(tensor.cpu() for tensor in (torch.empty_like(terms), terms, decays, last))
-    result: Tensor = given[0]
-    if not any(tensor.requires_grad for tensor in given):
-        given = tuple(tensor.numpy() for tensor in given)
-    x, b, c, following = given
+    # Many small operations are faster on the CPU and on NumPy arrays; only tensors carry gradients.
+    arrays: tuple[Any, ...] = tuple(tensor.cpu() for tensor in (torch.empty_like(terms), terms, decays, last))
+    result: Tensor = arrays[0]
+    if not any(tensor.requires_grad for tensor in arrays):
+        arrays = tuple(tensor.numpy() for tensor in arrays)
+    x, b, c, x_next = arrays
     for t in range(len(terms) - 1, -1, -1):
         # LaTeX: x_t = b_t + c_t\, x_{t+1}
-        following = b[t] + c[t] * following
-        x[t] = following
+        x_next = b[t] + c[t] * x_next
+        x[t] = x_next
     return result.to(terms.device)
 
 
 def temporal_difference(rewards: Tensor, values: Tensor, terminated: Tensor, gamma: float) -> Tensor:
-    """One-step temporal-difference errors (Schulman et al. 2016, eq. 11's δ, with the bootstrap cut at a terminal).
+    """Compute one-step temporal-difference errors (δ of Schulman et al. 2016, eq. 11; no bootstrap at a termination).
 
     Args:
         rewards: r, ``[T, N]``.
@@ -65,7 +63,7 @@ def temporal_difference(rewards: Tensor, values: Tensor, terminated: Tensor, gam
 def generalized_advantage_estimation(
     rewards: Tensor, values: Tensor, terminated: Tensor, truncated: Tensor, gamma: float, gae_lambda: float
 ) -> Advantages:
-    """Generalized advantage estimation (Schulman et al. 2016, eq. 16), cut where an episode ends.
+    """Compute generalized advantage estimates (GAE; Schulman et al. 2016, eq. 16), cut where an episode ends.
 
     Args:
         rewards: r, ``[T, N]``.
@@ -80,9 +78,9 @@ def generalized_advantage_estimation(
     """
     deltas = temporal_difference(rewards, values, terminated, gamma)
     # LaTeX: 1 - e_t = (1 - d_t)(1 - u_t)
-    going_on = (1 - terminated) * (1 - truncated)
+    not_ended = (1 - terminated) * (1 - truncated)
     # LaTeX[Schulman2016, eq. 16]: A_t = \delta_t + \gamma \lambda (1 - e_t) A_{t+1}
-    advantages = backward_recursion(deltas, gamma * gae_lambda * going_on, torch.zeros_like(values[-1]))
+    advantages = backward_recursion(deltas, gamma * gae_lambda * not_ended, torch.zeros_like(values[-1]))
     # LaTeX: R_t = A_t + V(s_t)
     returns = advantages + values[:-1]
     return Advantages(advantages, returns)
@@ -91,7 +89,7 @@ def generalized_advantage_estimation(
 def bootstrapped_returns(
     rewards: Tensor, values: Tensor, terminated: Tensor, truncated: Tensor, gamma: float
 ) -> Advantages:
-    """Discounted returns, bootstrapped with V where an episode is truncated and at the rollout's end.
+    """Compute discounted returns, bootstrapped with V where an episode is truncated and at the end of the rollout.
 
     Args:
         rewards: r, ``[T, N]``.
@@ -111,34 +109,3 @@ def bootstrapped_returns(
     # LaTeX[Schulman2017, eq. 10]: A_t = R_t - V(s_t)
     advantages = returns - values[:-1]
     return Advantages(advantages, returns)
-
-
-def explained_variance(returns: Tensor, values: Tensor, weights: Tensor) -> Tensor:
-    """Share of the returns' variance that the values explain.
-
-    Args:
-        returns: R, any shape.
-        values: V, the same shape.
-        weights: w, the same shape, 0 or 1.
-
-    Returns:
-        A scalar; NaN where the returns do not vary.
-    """
-    variance = weighted_variance(returns, weights)
-    # LaTeX: \mathrm{EV} = 1 - \frac{\mathrm{Var}[R - V]}{\mathrm{Var}[R]}
-    explained = 1 - weighted_variance(returns - values, weights) / variance
-    return torch.where(variance == 0, torch.full_like(variance, torch.nan), explained)
-
-
-def value_loss(values: Tensor, returns: Tensor) -> Tensor:
-    """Half the squared error of the critic.
-
-    Args:
-        values: V, ``[B]``.
-        returns: R, ``[B]``.
-
-    Returns:
-        ``[B]``.
-    """
-    # LaTeX[Schulman2017, sec. 5]: \ell_V = \tfrac12 (V - R)^2
-    return 0.5 * (values - returns) ** 2

@@ -1,8 +1,8 @@
-"""V-MPO's E-step (Song et al. 2020): how much each sample of a rollout counts, and the temperature behind it.
+"""V-MPO's E-step (Song et al. 2020): the weight of each sample of a rollout, and the temperature.
 
 Symbols: A advantages, w restarting weights (0 for a step that crosses into a new episode, else 1), η temperature,
-s scaled advantages, ρ share of samples that are kept, w̄ weights of the kept ones, ω importance weights, ψ weights of
-the M-step. The M-step's penalties are MPO's: `minerva.objectives.mpo` and `minerva.objectives.kl`.
+s scaled advantages, ρ fraction of samples to keep, w̄ weights of the kept samples, ω importance weights, ψ weights of
+the M-step. The M-step's trust region is in `minerva.objectives.lagrange` and `minerva.objectives.kl`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def normalize_advantages(advantages: Tensor, counted: Tensor) -> Tensor:
 
     Args:
         advantages: A, ``[B]``.
-        counted: 1 for a sample that counts, else 0, ``[B]``.
+        counted: 1 for samples that count, else 0, ``[B]``.
 
     Returns:
         Â, ``[B]``.
@@ -32,7 +32,7 @@ def normalize_advantages(advantages: Tensor, counted: Tensor) -> Tensor:
 
 
 def scale_advantages(advantages: Tensor, restarting_weights: Tensor, temperature: Tensor) -> Tensor:
-    """Divide advantages by the temperature; those of restarting steps are 0.
+    """Divide advantages by the temperature; restarting steps get 0.
 
     Args:
         advantages: Â, ``[B]``.
@@ -51,20 +51,20 @@ class Selection(NamedTuple):
 
     weights: Tensor  # w̄, [B]
     threshold: Tensor  # τ, scalar: the smallest scaled advantage that is kept
-    k: Tensor  # scalar: how many are to be kept, or more where several equal τ
+    k: Tensor  # scalar: number of samples to keep; ties at τ may keep more
 
 
 def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> Selection:
-    """Keep the samples with the largest advantages (Song et al. 2020, sec. 4.2.1: the top half). No gradient passes.
+    """Select the samples with the largest advantages (Song et al. 2020, sec. 4.2.1: the top half), without gradient.
 
     Args:
         scaled: s, ``[B]``.
         restarting_weights: w, ``[B]``.
-        fraction: ρ, of the samples with w > 0; with 1 all of them are kept.
+        fraction: ρ, of the samples with w > 0; 1 keeps them all.
 
     Returns:
-        w̄, τ and k. Where no sample has w > 0 (with ρ = 1), all of them are kept with weight 1. Where ρ is too small to
-        keep a single one, k is 0, and so is w̄ everywhere.
+        w̄, τ and k. If no sample has w > 0 and ρ = 1, all are kept with weight 1. If ρ is too small to keep one sample,
+        k and all of w̄ are 0.
 
     Raises:
         ValueError: ρ is not in (0, 1].
@@ -73,12 +73,12 @@ def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> S
         raise ValueError(f"topk_fraction: must lie in (0, 1], got {fraction}; 0.5 keeps the better half.")
     scaled, counted = scaled.detach(), restarting_weights > 0
     if fraction == 1:
-        nothing = ~counted.any()
-        kept = counted | nothing
-        weights = torch.where(nothing, 1.0, restarting_weights * counted)
+        none_counted = ~counted.any()
+        kept = counted | none_counted
+        weights = torch.where(none_counted, 1.0, restarting_weights * counted)
         return Selection(weights, torch.where(kept, scaled, torch.inf).min(), kept.sum())
     # LaTeX: k = \lfloor \rho N \rfloor
-    k = (fraction * counted.sum().double() + 1e-9).long()  # 0.29 * 100 is a little less than 29 in floating point
+    k = (fraction * counted.sum().double() + 1e-9).long()  # in floating point, 0.29 * 100 is less than 29
     ordered = torch.where(counted, scaled, -torch.inf).sort(descending=True).values
     # LaTeX[Song2020, sec. 4.2.1]: \tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}
     threshold = ordered.gather(0, (k - 1).clamp(min=0).view(1)).squeeze(0)
@@ -87,7 +87,7 @@ def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> S
 
 
 class EStep(NamedTuple):
-    """The weights of the M-step, and the loss of the temperature that they were made with."""
+    """The weights of the M-step and the loss of their temperature."""
 
     weights: Tensor  # ψ, [B], summing to 1; no gradient
     temperature_loss: Tensor  # L_η, scalar
@@ -97,9 +97,9 @@ def e_step(scaled: Tensor, selected: Tensor, importance_weights: Tensor, tempera
     """Weigh the kept samples by their advantages (Song et al. 2020, eq. 3-4).
 
     Args:
-        scaled: s, ``[B]``, made with the same temperature.
+        scaled: s, ``[B]``, scaled by the same temperature.
         selected: w̄, ``[B]``.
-        importance_weights: ω, off-policy corrections, ``[B]``; no gradient passes.
+        importance_weights: ω, off-policy corrections, ``[B]``; without gradient.
         temperature: η, a scalar.
         epsilon: ε_η.
 
@@ -107,7 +107,7 @@ def e_step(scaled: Tensor, selected: Tensor, importance_weights: Tensor, tempera
         ψ and L_η.
     """
     kept, importance = selected > 0, importance_weights.detach()
-    # Of the kept samples alone: a larger one elsewhere would let all of theirs vanish.
+    # The maximum of the kept samples only: a larger one elsewhere would let all their exponentials underflow.
     highest = torch.where(kept, scaled, -torch.inf).max().detach()
     shifted = torch.where(kept, scaled - highest, 0.0)
     # LaTeX: \tilde{\psi}_t = \bar{w}_t\, \omega_t \exp(s_t - s_{\max}), \quad s_{\max} = \max_{u:\, \bar{w}_u > 0} s_u
@@ -121,7 +121,7 @@ def e_step(scaled: Tensor, selected: Tensor, importance_weights: Tensor, tempera
 
 
 def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
-    """Negative log-likelihood of the weighted actions (Song et al. 2020, eq. 3).
+    """Compute the negative log-likelihood of the weighted actions (Song et al. 2020, eq. 3).
 
     Args:
         log_probs: log π(a_t | s_t), ``[B]``.
@@ -135,15 +135,15 @@ def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
 
 
 def sampling_noise(log_probs: Tensor, cross_entropy: Tensor) -> Tensor:
-    """How far the likelihood of a sample lies from what it is on average over the policy that drew it.
+    """Compute each sample's negative log-likelihood minus its mean over the policy that sampled it.
 
-    It is 0 on average whatever the new policy is, and it varies as `weighted_nll` does, whose weights are all positive:
-    a control variate of it, with nothing left to estimate. (Where the tanh presses many samples against a bound,
-    their u is not known well, and the average is a little off.)
+    Its mean is 0 for every new policy, and it correlates with `weighted_nll`, whose weights are all positive: a control
+    variate with nothing to estimate. (Where tanh saturates for many samples, their u is inexact, and the mean is
+    slightly off.)
 
     Args:
-        log_probs: log N(u_t; μ_t, σ_t) of the samples before the tanh, ``[B]``; of discrete actions log π(a_t|s_t).
-        cross_entropy: H(N', N) in their states, ``[B]``; of discrete policies H(π', π).
+        log_probs: log N(u_t; μ_t, σ_t) of the samples before tanh, ``[B]``; for discrete actions log π(a_t|s_t).
+        cross_entropy: H(N', N) in their states, ``[B]``; for discrete policies H(π', π).
 
     Returns:
         n, ``[B]``.

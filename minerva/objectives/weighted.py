@@ -1,7 +1,7 @@
 """Means and variances over the samples that count.
 
-Symbols: w weights, 1 for a sample that counts, else 0 (a restarting step, say). A mask of static shape in place of rows
-that are left out.
+Symbols: w weights, 1 for a sample that counts, else 0 (for example a restarting step). A mask keeps shapes static;
+filtering rows would not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
-    """Mean over the samples that count (0 where none does).
+    """Compute the mean over the samples that count (0 if none does).
 
     Args:
         x: Any shape.
@@ -24,7 +24,7 @@ def weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
 
 
 def weighted_variance(x: Tensor, weights: Tensor) -> Tensor:
-    """Population variance over the samples that count (0 where none does).
+    """Compute the population variance over the samples that count (0 if none does).
 
     Args:
         x: Any shape.
@@ -38,7 +38,7 @@ def weighted_variance(x: Tensor, weights: Tensor) -> Tensor:
 
 
 def effective_sample_size(weights: Tensor) -> Tensor:
-    """How many actions share the weight: S where all are equal, 1 where one has everything.
+    """Compute the effective sample size of weights: S if all are equal, 1 if one has all the weight.
 
     Args:
         weights: q, ``[..., S]``, summing to 1.

@@ -1,7 +1,8 @@
-"""Presets: settings that are known to work, by environment id; one TOML file an algorithm.
+"""Presets: settings that are known to work, by environment id; one TOML file per algorithm.
 
 A preset holds fields of the algorithm's config and `total_steps`, the length of the run it is meant for. Constructors
-never apply presets; `minerva.train` and the command line do. A table called ``common`` holds what all of a file share.
+never apply presets; `minerva.train` and the command line do. The table ``common`` holds the fields that all presets of
+a file share.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ _FOLDER = Path(__file__).parent
 
 
 def algorithms_with_presets() -> list[str]:
-    """Name the algorithms that there are presets for."""
+    """Return the names of the algorithms that have presets."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
 def load_presets(algo: str) -> dict[str, dict[str, Any]]:
-    """Read the presets of an algorithm.
+    """Load the presets of an algorithm.
 
     Returns:
-        Config fields and `total_steps`, by environment id. TOML's arrays are tuples here, as in a config.
+        Config fields and `total_steps` by environment id. TOML arrays become tuples, as in a config.
 
     Raises:
-        ValueError: There are none for this algorithm.
+        ValueError: The algorithm has no presets.
     """
     known = algorithms_with_presets()
     if algo not in known:
-        raise ValueError(f"algo: there are no presets for {algo!r}; there are some for {', '.join(known)}.")
+        raise ValueError(f"algo: must be one of {', '.join(known)}, got {algo!r}, which has no presets.")
     tables: dict[str, dict[str, Any]] = tomllib.loads((_FOLDER / f"{algo}.toml").read_text(encoding="utf-8"))
     common = tables.pop("common", {})
     whole = {name: {**common, **table} for name, table in tables.items()}
@@ -41,18 +42,18 @@ def load_presets(algo: str) -> dict[str, dict[str, Any]]:
 
 
 def find_preset(algo: str, name: str) -> dict[str, Any]:
-    """Give one preset.
+    """Load one preset.
 
     Args:
         algo: The algorithm, such as "ppo".
-        name: The environment id that the preset was made for.
+        name: The environment id of the preset.
 
     Raises:
-        ValueError: There is none of that name.
+        ValueError: The algorithm has no preset of that name.
     """
     presets = load_presets(algo)
     if name not in presets:
         near = difflib.get_close_matches(name, presets, n=3, cutoff=0.5)
-        hint = f"Did you mean {', '.join(near)}?" if near else f"There are {', '.join(presets)}."
-        raise ValueError(f"preset: {algo} has none called {name!r}. {hint} Give none for the defaults.")
+        hint = f"Did you mean {', '.join(near)}?" if near else f"It has {', '.join(presets)}."
+        raise ValueError(f"preset: {algo} has no preset {name!r}. {hint} Use 'none' for the defaults.")
     return presets[name]

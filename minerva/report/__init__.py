@@ -1,4 +1,4 @@
-"""Curves, statistics and tables: reads what a run wrote to disk, nothing else."""
+"""Curves, statistics and tables, from the files that runs wrote to disk."""
 
 from minerva.report.curves import plot_curves
 from minerva.report.runs import RunRecord, Series, read_run

@@ -1,4 +1,4 @@
-"""Learning curves of runs, from what they wrote to disk."""
+"""Plot the learning curves of runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SUFFIXES = (".png", ".svg", ".pdf")
 _GRID_POINTS = 200
 _RESAMPLES = 2_000
 
-# Okabe and Ito's palette, which people of every color vision can tell apart, in an order that starts with strong ones.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito's palette, which is safe for color-blind readers; the strongest colors come first.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GREY = "#8a8f98"
 _INK = "#2b2f36"
 _STYLE: Any = {
@@ -58,10 +58,10 @@ _STYLE: Any = {
     "legend.labelcolor": _INK,
     "figure.facecolor": "white",
     "savefig.dpi": 200,
-    "svg.fonttype": "none",  # text stays text: it can be searched, and set in the paper's own font
+    "svg.fonttype": "none",  # keeps text as text: it can be searched and set in the paper's font
     "svg.hashsalt": "minerva",  # the same runs give the same file
 }
-_NAMES = {"vmpo": "V-MPO"}  # where capitals alone do not do
+_NAMES = {"vmpo": "V-MPO"}  # names that are not just upper case
 _LABELS = {
     "eval/return_mean": "Return",
     "eval/return_median": "Median return",
@@ -74,21 +74,21 @@ _LABELS = {
 def plot_curves(
     runs: Sequence[RunRecord], out: Path, metric: str = "eval/return_mean", title: str | None = None
 ) -> Path:
-    """Draw the learning curves of runs, one panel an environment.
+    """Plot the learning curves of runs, one panel per environment.
 
     Runs of one algorithm on one environment are seeds of one experiment: a thin line each, their mean over the steps
-    that all of them have reached, and the mean's bootstrap 95% interval as a band. A run that stands alone is drawn as
-    a line; if it is the only one of the figure, its evaluation comes with a band of one standard deviation over
-    episodes and with the mean return of its training episodes.
+    that all of them have reached, and a band for the bootstrap 95% interval of the mean. A single run is one line. If
+    it is the only run in the figure, the plot also shows one standard deviation over evaluation episodes and the mean
+    return of training episodes.
 
     Args:
-        runs: The runs, as `read_run` gives them.
-        out: The file to write: PNG, SVG or PDF by its suffix. Its folder is made where missing.
-        metric: Name of the metric to draw.
-        title: Title of the figure; by default the environment ids are title enough.
+        runs: The runs, as `read_run` returns them.
+        out: The file to write: PNG, SVG or PDF, according to its suffix. Missing folders are created.
+        metric: Name of the metric to plot.
+        title: Title of the figure; by default only the environment ids are shown.
 
     Returns:
-        The file that was written.
+        The path of the file.
 
     Raises:
         ValueError: No run has the metric, the suffix is none of the three, the file cannot be written, or matplotlib is
@@ -96,22 +96,22 @@ def plot_curves(
     """
     out = Path(out)
     if out.suffix.lower() not in _SUFFIXES:
-        raise ValueError(f"{out} does not say in which format to draw: end its name in {', '.join(_SUFFIXES)}.")
+        raise ValueError(f"out: the file name must end in {', '.join(_SUFFIXES)}, got {out}.")
     panels = _group(runs, metric)
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ValueError(
-            'matplotlib, which draws curves, is not installed: pip install "minerva-rl[report]".'
+            'matplotlib, which plots the curves, is not installed: pip install "minerva-rl[report]".'
         ) from error
 
     algorithms = list(dict.fromkeys(algorithm for groups in panels.values() for algorithm in groups))
-    colors = {algorithm: _COLOURS[k % len(_COLOURS)] for k, algorithm in enumerate(algorithms)}
+    colors = {algorithm: _COLORS[k % len(_COLORS)] for k, algorithm in enumerate(algorithms)}
     columns = 2 if len(panels) == 4 else min(len(panels), 3)
     rows = math.ceil(len(panels) / columns)
     width, height = (6.4, 4.0) if len(panels) == 1 else (4.2 * columns, 3.2 * rows)
-    # A Figure of its own, and not pyplot: no window, no backend, none of the caller's figures or settings touched.
+    # A Figure instead of pyplot: it opens no window and leaves the caller's figures and settings unchanged.
     with rc_context(), rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # type: ignore[union-attr,call-arg]
@@ -122,7 +122,7 @@ def plot_curves(
                     _draw_single(axes, members[0], metric, colors[algorithm])
                 else:
                     _draw_group(axes, algorithm, members, metric, colors[algorithm])
-            _finish(axes, groups, metric, bottom=k + columns >= len(panels), left=k % columns == 0)
+            _label(axes, groups, metric, bottom=k + columns >= len(panels), left=k % columns == 0)
             axes.set_title(title if title and len(panels) == 1 else env_id)
             facts = [env_id] if title and len(panels) == 1 else []
             if len(runs) == 1:
@@ -131,23 +131,23 @@ def plot_curves(
         if title and len(panels) > 1:
             figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK)
         with _replacing(out) as temporary:
-            # No date in the file, so that the same runs give the same file.
+            # No date, so that the same runs give the same file.
             metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix.lower())
             figure.savefig(temporary, format=out.suffix.lower()[1:], metadata=metadata)
     return out
 
 
 def common_curve(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
-    """Put curves on one grid of steps.
+    """Interpolate the curves of several runs on a common grid of steps.
 
     Args:
-        series: A metric's series of each run.
+        series: The series of one metric, one per run.
 
     Returns:
-        Steps `[k]` within the range that every run has reached, and the runs' values there `[n, k]`, interpolated where
-        a run has none at that very step. Nothing is extrapolated, so k may be 0.
+        Steps `[k]` within the range that every run has reached, and the interpolated values of the runs `[n, k]`.
+        Nothing is extrapolated, so k may be 0.
     """
-    curves = [_one_value_a_step(one) for one in series]
+    curves = [_mean_per_step(one) for one in series]
     first = max(steps[0] for steps, _ in curves)
     last = min(steps[-1] for steps, _ in curves)
     grid = np.unique(np.concatenate([steps for steps, _ in curves]))
@@ -158,14 +158,14 @@ def common_curve(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
 
 
 def smooth(series: Series, bins: int = 60) -> tuple[FloatArray, FloatArray]:
-    """Average a noisy series over equal spans of steps.
+    """Average a noisy series over equal intervals of steps.
 
     Args:
         series: The series.
-        bins: How many spans.
+        bins: Number of intervals.
 
     Returns:
-        Mean step and mean value of each span that holds any.
+        Mean step and mean value of each interval that is not empty.
     """
     keep = np.isfinite(series.values)
     steps, values = series.steps[keep].astype(np.float64), series.values[keep]
@@ -182,21 +182,21 @@ def smooth(series: Series, bins: int = 60) -> tuple[FloatArray, FloatArray]:
 
 
 def _group(runs: Sequence[RunRecord], metric: str) -> dict[str, dict[str, list[RunRecord]]]:
-    """Sort runs that have the metric by environment and then algorithm, each in order of first appearance."""
+    """Group the runs that have the metric by environment and algorithm, in order of first appearance."""
     if not runs:
-        raise ValueError("There are no runs to draw; give the folder of at least one.")
+        raise ValueError("runs: must hold at least one run, got none; give the folder of a run.")
     panels: dict[str, dict[str, list[RunRecord]]] = {}
     for run in runs:
         if metric in run.metrics and np.isfinite(run.metrics[metric].values).any():
             panels.setdefault(run.env_id, {}).setdefault(run.algorithm, []).append(run)
     if not panels:
-        known = ", ".join(sorted({name for run in runs for name in run.metrics})) or "nothing yet"
-        raise ValueError(f"No value of {metric!r} was logged in {runs[0].folder}; what was: {known}.")
+        known = ", ".join(sorted({name for run in runs for name in run.metrics})) or "none yet"
+        raise ValueError(f"metric: {runs[0].folder} has no value of {metric!r}; its metrics are: {known}.")
     return panels
 
 
-def _one_value_a_step(series: Series) -> tuple[FloatArray, FloatArray]:
-    """Give a series as a function of the step: finite values, those of one step averaged."""
+def _mean_per_step(series: Series) -> tuple[FloatArray, FloatArray]:
+    """Return the steps of a series and the mean of the finite values at each."""
     keep = np.isfinite(series.values)
     steps, index = np.unique(series.steps[keep], return_inverse=True)
     values = np.bincount(index, series.values[keep]) / np.bincount(index)
@@ -204,14 +204,14 @@ def _one_value_a_step(series: Series) -> tuple[FloatArray, FloatArray]:
 
 
 def _draw_single(axes: Axes, run: RunRecord, metric: str, color: str) -> None:
-    """Draw a run that has the figure for itself: all that is known about its returns."""
-    steps, values = _one_value_a_step(run.metrics[metric])
+    """Plot the only run of a figure, with all that is known about its returns."""
+    steps, values = _mean_per_step(run.metrics[metric])
     of_returns = metric == "eval/return_mean"
     label = "evaluation: mean of the episodes" if of_returns else f"{_name(run.algorithm)}, seed {run.seed}"
     marker = "o" if len(steps) <= 60 else None
     axes.plot(steps, values, color=color, linewidth=2.0, marker=marker, markersize=3.2, label=label, zorder=3)
     if of_returns and "eval/return_std" in run.metrics:
-        std_steps, std = _one_value_a_step(run.metrics["eval/return_std"])
+        std_steps, std = _mean_per_step(run.metrics["eval/return_std"])
         if len(std_steps):
             spread = np.interp(steps, std_steps, std)
             below, above = values - spread, values + spread
@@ -222,27 +222,27 @@ def _draw_single(axes: Axes, run: RunRecord, metric: str, color: str) -> None:
 
 
 def _draw_group(axes: Axes, algorithm: str, runs: Sequence[RunRecord], metric: str, color: str) -> None:
-    """Draw the seeds of one experiment."""
+    """Plot the seeds of one experiment."""
     if len(runs) == 1:
-        steps, values = _one_value_a_step(runs[0].metrics[metric])
+        steps, values = _mean_per_step(runs[0].metrics[metric])
         label = f"{_name(algorithm)}, seed {runs[0].seed}"
-        axes.plot(steps, values, color=color, linewidth=2.0, marker=_dot(steps), label=label, zorder=3)
+        axes.plot(steps, values, color=color, linewidth=2.0, marker=_marker(steps), label=label, zorder=3)
         return
     for run in runs:
-        steps, values = _one_value_a_step(run.metrics[metric])
-        axes.plot(steps, values, color=color, linewidth=0.7, alpha=0.35, marker=_dot(steps), zorder=2)
+        steps, values = _mean_per_step(run.metrics[metric])
+        axes.plot(steps, values, color=color, linewidth=0.7, alpha=0.35, marker=_marker(steps), zorder=2)
     label = f"{_name(algorithm)}, {len(runs)} seeds"
     grid, values = common_curve([run.metrics[metric] for run in runs])
-    if len(grid) == 0:  # no step that all have reached
+    if len(grid) == 0:  # the runs have no step in common
         axes.plot([], [], color=color, linewidth=0.7, label=label)
         return
     low, high = mean_interval(values, resamples=_RESAMPLES)
     axes.fill_between(grid, low, high, color=color, alpha=0.18, linewidth=0, zorder=1)
     mean = values.mean(axis=0)
-    axes.plot(grid, mean, color=color, linewidth=2.2, marker=_dot(grid), label=label, zorder=3)
+    axes.plot(grid, mean, color=color, linewidth=2.2, marker=_marker(grid), label=label, zorder=3)
 
 
-def _finish(axes: Axes, groups: dict[str, list[RunRecord]], metric: str, *, bottom: bool, left: bool) -> None:
+def _label(axes: Axes, groups: dict[str, list[RunRecord]], metric: str, *, bottom: bool, left: bool) -> None:
     """Label a panel's axes and lines."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -265,13 +265,13 @@ def _name(algorithm: str) -> str:
     return _NAMES.get(algorithm, algorithm.upper())
 
 
-def _dot(steps: FloatArray) -> str | None:
-    """Give the marker without which a curve of one point would not be seen."""
+def _marker(steps: FloatArray) -> str | None:
+    """Return the marker that makes a curve of one point visible."""
     return "o" if len(steps) == 1 else None
 
 
 def step_label(step: float) -> str:
-    """Write a number of steps short: 500, 20k, 1.5M."""
+    """Format a number of steps briefly: 500, 20k, 1.5M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(step) >= size:
             return f"{step / size:g}{unit}"
@@ -280,7 +280,7 @@ def step_label(step: float) -> str:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """Give a temporary file that takes the place of `out` when all went well: a failure costs no older figure."""
+    """Yield a temporary file that replaces `out` on success, so that a failure keeps the previous figure."""
     temporary = out.with_name(f".{out.name}.partial")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -288,8 +288,8 @@ def _replacing(out: Path) -> Iterator[Path]:
         temporary.replace(out)
     except OSError as error:
         raise ValueError(
-            f"The figure cannot be written to {out} ({error.strerror or error}); choose another file."
+            f"out: the figure cannot be written to {out} ({error.strerror or error}); choose another file."
         ) from error
     finally:
-        with suppress(OSError):  # of a folder that could not be made: then there is no such file either
+        with suppress(OSError):  # if the folder could not be created, there is no file either
             temporary.unlink(missing_ok=True)

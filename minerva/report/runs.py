@@ -1,4 +1,4 @@
-"""Reading a run back from its folder."""
+"""Read a run from its folder."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Series(NamedTuple):
     """The values of one metric in the order in which they were logged."""
 
     steps: NDArray[np.int64]
-    """Environment steps `[n]`; several values may share one."""
+    """Environment steps `[n]`; several values may have the same step."""
     values: NDArray[np.float64]
     """Values `[n]`."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run wrote to disk about itself."""
+    """The settings and metrics that a run wrote to disk."""
 
     folder: Path
     """The run's folder."""
@@ -35,21 +35,21 @@ class RunRecord:
     seed: int
     """The run's seed."""
     total_steps: int
-    """Environment steps it was started for."""
+    """Environment steps at which the run ends."""
     config: dict[str, Any]
     """Every field of its configuration."""
     metrics: dict[str, Series]
-    """What it logged, by name."""
+    """Its metrics by name."""
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Read a run's ``config.json`` and ``metrics.csv``; the run may still be going, or have been killed.
+    """Read a run's ``config.json`` and ``metrics.csv``; the run may be in progress or may have been killed.
 
     Args:
         folder: The run's folder.
 
     Raises:
-        ValueError: The folder is not that of a run, or its files cannot be read.
+        ValueError: The folder is not a run's folder, or its files cannot be read.
     """
     folder = Path(folder)
     description = _read_config(folder)
@@ -65,10 +65,10 @@ def read_run(folder: Path) -> RunRecord:
         )
     except KeyError as error:
         raise ValueError(
-            f"{folder} is not the folder of a run: its config.json has no {error.args[0]!r}; {_REMEDY}"
+            f"run: {folder} is not a run's folder: its config.json has no {error.args[0]!r}; {_REMEDY}"
         ) from error
     except (TypeError, ValueError) as error:
-        raise ValueError(f"The run in {folder} cannot be read: {error}; {_REMEDY}") from error
+        raise ValueError(f"run: {folder} cannot be read: {error}; {_REMEDY}") from error
 
 
 _REMEDY = "give a folder that `minerva train` wrote, such as runs/<algo>/<env>/<time>-seed<k>."
@@ -79,28 +79,28 @@ def _read_config(folder: Path) -> dict[str, Any]:
         description = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         what = "there is no config.json in it" if folder.is_dir() else "there is no such folder"
-        raise ValueError(f"{folder} is not the folder of a run: {what}; {_REMEDY}") from error
+        raise ValueError(f"run: {folder} is not a run's folder: {what}; {_REMEDY}") from error
     except OSError as error:
-        raise ValueError(f"{folder / 'config.json'} cannot be read ({error.strerror}); {_REMEDY}") from error
+        raise ValueError(f"run: {folder / 'config.json'} cannot be read ({error.strerror}); {_REMEDY}") from error
     except ValueError as error:  # not JSON, or not text
-        raise ValueError(f"{folder / 'config.json'} is not valid JSON ({error}); {_REMEDY}") from error
+        raise ValueError(f"run: {folder / 'config.json'} is not valid JSON ({error}); {_REMEDY}") from error
     if not isinstance(description, dict):
-        raise ValueError(f"{folder / 'config.json'} does not describe a run; {_REMEDY}")
+        raise ValueError(f"run: {folder / 'config.json'} does not describe a run; {_REMEDY}")
     return description
 
 
 def _read_metrics(path: Path) -> dict[str, Series]:
-    """Read rows ``step,name,value``, without a last one that is only half written."""
+    """Read rows ``step,name,value``; skip an incomplete last row."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return {}  # killed before its first row
+        return {}  # the run was killed before its first row
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror})") from error
-    # A row without its line's end may be cut inside the number and read as another one: 12 for 123.4.
+    # A row without a line end may be cut inside the number, such as 12 for 123.4.
     whole = text[: text.rfind("\n") + 1].splitlines()
     if whole and whole[0] != "step,name,value":
-        raise ValueError(f"{path} begins with {whole[0][:60]!r} and not with 'step,name,value'")
+        raise ValueError(f"{path} must start with 'step,name,value', got {whole[0][:60]!r}")
     steps: dict[str, list[int]] = {}
     values: dict[str, list[float]] = {}
     unreadable = 0
@@ -114,7 +114,7 @@ def _read_metrics(path: Path) -> dict[str, Series]:
         steps.setdefault(name, []).append(step)
         values.setdefault(name, []).append(value)
     if unreadable:
-        warnings.warn(f"{path}: {unreadable} rows could not be read and were left out.", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"{path}: {unreadable} rows could not be read and were skipped.", RuntimeWarning, stacklevel=4)
     return {
         name: Series(np.array(steps[name], dtype=np.int64), np.array(values[name], dtype=np.float64)) for name in steps
     }

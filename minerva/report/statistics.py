@@ -1,4 +1,4 @@
-"""What a handful of returns says, and how sure one may be of it."""
+"""Summary statistics of returns, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ class Summary:
     """Statistics of n returns."""
 
     n: int
-    """How many there are."""
+    """Number of returns."""
     mean: float
-    """Their mean."""
+    """Mean."""
     std: float
-    """Their population standard deviation (divided by n)."""
+    """Population standard deviation (divided by n)."""
     median: float
-    """Their median."""
+    """Median."""
     iqm: float
     """Interquartile mean: the mean without the lowest and the highest quarter."""
     low: float
-    """Lower end of the mean's bootstrap interval; NaN for a single return, from which nothing can be said of it."""
+    """Lower end of the mean's bootstrap interval; NaN for a single return."""
     high: float
     """Upper end of the mean's bootstrap interval; NaN for a single return."""
     minimum: float
-    """The lowest."""
+    """Minimum."""
     maximum: float
-    """The highest."""
+    """Maximum."""
     confidence: float = 0.95
     """Confidence level of the interval."""
 
 
 def summarize(returns: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Summary:
-    """Summarize returns, with a bootstrap percentile interval of their mean.
+    """Compute statistics of returns, with a bootstrap percentile interval of the mean.
 
     The interquartile mean follows Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
-    Precipice", and the rliable library: ``floor(n / 4)`` returns are cut at each end, so below four it is the mean.
+    Precipice", and the rliable library: ``floor(n / 4)`` returns are cut at each end, so for n < 4 it is the mean.
 
     Args:
         returns: Returns of any shape, all finite.
         confidence: Confidence level of the interval.
-        resamples: How many times the returns are drawn again, with replacement.
-        seed: Seed of those draws: the same returns give the same interval.
+        resamples: Number of bootstrap samples.
+        seed: Seed of the bootstrap: the same returns give the same interval.
 
     Raises:
-        ValueError: There are no returns, or one is not finite, or an argument is out of range.
+        ValueError: There are no returns, a return is not finite, or an argument is out of range.
     """
     values = np.asarray(returns, dtype=np.float64).ravel()  # [n]
     if values.size == 0:
-        raise ValueError("returns must hold at least one value, got none; evaluate at least one episode.")
+        raise ValueError("returns: must hold at least one value, got none; evaluate at least one episode.")
     if not np.isfinite(values).all():
         bad = int(np.count_nonzero(~np.isfinite(values)))
-        raise ValueError(f"returns must be finite, got {bad} of {values.size} that are NaN or infinite.")
+        raise ValueError(f"returns: must be finite, got {bad} of {values.size} that are NaN or infinite.")
     from scipy.stats import trim_mean
 
-    equal = np.ptp(values) == 0.0  # spared the rounding of a sum, so that mean and interval agree and std is 0
+    equal = np.ptp(values) == 0.0  # avoids the rounding of a sum, so that mean and interval agree and std is 0
     low, high = mean_interval(values[:, None], confidence, resamples, seed)
     return Summary(
         n=int(values.size),
@@ -76,13 +76,13 @@ def summarize(returns: ArrayLike, confidence: float = 0.95, resamples: int = 10_
 def mean_interval(
     values: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give the bootstrap percentile interval of the mean over the first axis.
+    """Compute the bootstrap percentile interval of the mean over the first axis.
 
     Args:
-        values: Values `[n, k]`. All columns are drawn again together, so that a curve's interval is itself a curve.
+        values: Values `[n, k]`. Whole rows are resampled, so that the interval of a curve is itself a curve.
         confidence: Confidence level of the interval.
-        resamples: How many times the rows are drawn again, with replacement.
-        seed: Seed of those draws.
+        resamples: Number of bootstrap samples.
+        seed: Seed of the bootstrap.
 
     Returns:
         Lower and upper ends `[k]`; NaN where n is 1.
@@ -91,12 +91,12 @@ def mean_interval(
         ValueError: An argument is out of range.
     """
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence must lie between 0 and 1, got {confidence}; 0.95 is usual.")
+        raise ValueError(f"confidence: must lie between 0 and 1, got {confidence}; 0.95 is usual.")
     if resamples < 1:
-        raise ValueError(f"resamples must be at least 1, got {resamples}; 10000 is usual.")
+        raise ValueError(f"resamples: must be at least 1, got {resamples}; 10000 is usual.")
     if len(values) < 2:
         return np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
-    # Half a second to import, so only where it is needed.
+    # Imported here: it takes half a second.
     from scipy.stats import bootstrap
 
     result = bootstrap(
@@ -111,6 +111,6 @@ def mean_interval(
         random_state=np.random.default_rng(seed),
     )
     low, high = result.confidence_interval
-    # Resampling equal numbers gives their mean, which need not be that number to the last bit.
+    # The mean of equal numbers may differ from them in the last bit.
     equal = np.ptp(values, axis=0) == 0.0
     return np.where(equal, values[0], low), np.where(equal, values[0], high)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def evaluation_table(summary: Summary, title: str) -> Table:
-    """Set out the statistics of an evaluation, one a row.
+    """Build a table of the statistics of an evaluation, one per row.
 
     Args:
         summary: The statistics.
@@ -33,7 +33,7 @@ def evaluation_table(summary: Summary, title: str) -> Table:
 
 
 def episodes_table(returns: Sequence[float], lengths: Sequence[int] | None = None, title: str = "Episodes") -> Table:
-    """Set out the return of each episode, and its length where known.
+    """Build a table of the return of each episode, and its length where known.
 
     Args:
         returns: Return of each episode.
@@ -41,10 +41,10 @@ def episodes_table(returns: Sequence[float], lengths: Sequence[int] | None = Non
         title: Title of the table.
 
     Raises:
-        ValueError: There are not as many lengths as returns.
+        ValueError: The numbers of lengths and returns differ.
     """
     if lengths is not None and len(lengths) != len(returns):
-        raise ValueError(f"lengths must be as many as returns, got {len(lengths)} and {len(returns)}.")
+        raise ValueError(f"lengths: must be one per return, got {len(lengths)} for {len(returns)} returns.")
     table = _table(title)
     table.add_column("Episode", justify="right")
     table.add_column("Return", justify="right")
@@ -56,7 +56,7 @@ def episodes_table(returns: Sequence[float], lengths: Sequence[int] | None = Non
 
 
 def _table(title: str) -> Table:
-    # Imported here, as everything that takes a while: `minerva --help` needs none of it.
+    # Imported here, so that `minerva --help` stays fast.
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
@@ -69,7 +69,7 @@ def _number(value: float) -> str:
 
 
 def _interval(low: float, high: float) -> str:
-    # A single episode says nothing about how far its mean is off.
+    # The interval of a single episode is not defined.
     return f"{_number(low)} to {_number(high)}" if math.isfinite(low) and math.isfinite(high) else "unknown"
 
 

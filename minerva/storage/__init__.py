@@ -1,1 +1,1 @@
-"""Where experience is kept until an update has used it."""
+"""Storage of experience for updates: the rollout buffer and the replay buffer."""

@@ -1,4 +1,4 @@
-"""The newest transitions of N environments in a ring, time-major, allocated once."""
+"""The replay buffer: a time-major ring of the newest transitions of N environments, allocated once."""
 
 from __future__ import annotations
 
@@ -11,99 +11,98 @@ from numpy.typing import ArrayLike, NDArray
 
 from minerva.storage import segments
 
-# The bits of a slot's flags
+# Bits of the flags of a slot
 _TERMINATED = np.uint8(1)
 _ENDED = np.uint8(2)  # terminated or truncated
-_USABLE = np.uint8(4)  # a real transition, all of it finite
+_USABLE = np.uint8(4)  # a real transition with finite values
 
 
 class Transitions(NamedTuple):
-    """Transitions for n-step targets: what k steps gave, k up to n, and where they led."""
+    """A batch for n-step targets, each over k ≤ n steps."""
 
     obs: NDArray[np.float32]  # [B, O]
-    actions: NDArray[np.float32]  # [B, A], raw: before they were clipped to the box
-    rewards: NDArray[np.float32]  # [B], the discounted sum over the k steps
-    discounts: NDArray[np.float32]  # [B], γ^k, and 0 where the last of them terminated
-    next_obs: NDArray[np.float32]  # [B, O], the observation after them
+    actions: NDArray[np.float32]  # [B, A], raw: before clipping to the box
+    rewards: NDArray[np.float32]  # [B], discounted sum over the k steps
+    discounts: NDArray[np.float32]  # [B], γ^k, or 0 where the last step terminated
+    next_obs: NDArray[np.float32]  # [B, O], after the k steps
 
 
 class Windows(NamedTuple):
-    """Runs of T successive transitions, each of one episode; past its last real step a window repeats that step."""
+    """Sequences of T successive transitions of one episode; after its last real step, a window repeats that step."""
 
     obs: NDArray[np.float32]  # [B, T, O]
     actions: NDArray[np.float32]  # [B, T, A], raw
-    log_probs: NDArray[np.float32]  # [B, T], of the raw actions when they were taken
-    rewards: NDArray[np.float32]  # [B, T], 0 past the last real step
+    log_probs: NDArray[np.float32]  # [B, T], of the raw actions under the policy that acted
+    rewards: NDArray[np.float32]  # [B, T], 0 after the last real step
     terminated: NDArray[np.float32]  # [B, T], 0 or 1
-    ended: NDArray[np.float32]  # [B, T], 1 from the last real step on, where that comes before step T
+    ended: NDArray[np.float32]  # [B, T], 1 from the end of the episode, or from the last real step before T
     next_obs: NDArray[np.float32]  # [B, T, O]
 
 
 class ReplayBuffer:
-    """The newest transitions of N environments, of which any is drawn with equal chance.
+    """Store the newest transitions of N environments and sample them uniformly.
 
-    Observations are stored once: slot t of an environment holds ``obs[t]`` and what was done there, and its successor
-    is the observation in slot t + 1; the slot at the head of the ring holds the one that is to be acted on now.
-    A restarting step takes a slot (its observation is the last of the old episode) and is never sampled. Neither is a
-    transition with a value that is not finite: it is counted in `dropped`, and no window runs over it.
+    Each observation is stored once: slot t of an environment holds ``obs[t]`` and the action taken there, and its
+    successor is the observation in slot t + 1. The slot at the head of the ring holds the current observation.
+    A restarting step takes a slot (its observation is the last of the old episode) and is never sampled. A transition
+    with a value that is not finite is never sampled either: it is counted in `dropped`, and windows stop before it.
 
     Args:
-        capacity: Transitions in all, shared out evenly, a remainder left out. Restarting steps take their places too.
+        capacity: Number of transitions of all environments, rounded down to a multiple of N. Restarting steps count.
         num_envs: N.
         obs_dim: O.
         action_dim: A.
-        log_probs: Whether log-probabilities of the actions are stored, as `sample_windows` needs them.
+        log_probs: Whether to store log-probabilities of the actions, which `sample_windows` needs.
 
     Attributes:
-        capacity: Transitions that it can hold.
-        dropped: Real transitions that were not finite, of all that were added.
+        capacity: Number of transitions that it can hold.
+        dropped: Number of real transitions added so far that were not finite.
 
     Raises:
-        ValueError: There is not one place for each environment.
+        ValueError: The capacity is smaller than the number of environments.
         MemoryError: There is not enough memory.
     """
 
     def __init__(self, capacity: int, num_envs: int, obs_dim: int, action_dim: int, log_probs: bool = False) -> None:
         if capacity < num_envs:
             raise ValueError(
-                f"capacity: a replay must hold at least one transition of each environment ({num_envs}), "
-                f"got {capacity}; make it larger."
+                f"capacity: must be at least the number of environments ({num_envs}), got {capacity}; make it larger."
             )
         self.num_envs = n = num_envs
-        self.length = capacity // n + 1  # L slots: the transitions, and the observation after the newest
+        self.length = capacity // n + 1  # L slots: the transitions, and the current observation
         self.capacity = (self.length - 1) * n
-        # Untouched pages of zeros cost nothing: memory grows as the replay fills.
+        # Untouched pages of zeros use no RAM: it grows as the buffer fills.
         self.obs = np.zeros((self.length, n, obs_dim), np.float32)  # [L, N, O]
         self.actions = np.zeros((self.length, n, action_dim), np.float32)  # [L, N, A]
         self.log_probs = np.zeros((self.length, n), np.float32) if log_probs else None  # [L, N]
         self.rewards = np.zeros((self.length, n), np.float32)  # [L, N]
-        self.flags = np.zeros((self.length, n), np.uint8)  # [L, N]; those of the head are 0
-        # Which rows may be drawn, oldest first, in a ring of its own: a draw is one random number and one look-up,
-        # however few of the slots are usable.
+        self.flags = np.zeros((self.length, n), np.uint8)  # [L, N]; 0 at the head
+        # A ring of the usable rows, oldest first: a sample is one random number and one look-up, even if few slots are
+        # usable.
         self._queue = np.zeros(self.capacity, np.int64)
-        self._finite = np.ones(n, np.bool_)  # [N]: whether the pending observations are
+        self._finite = np.ones(n, np.bool_)  # [N]: whether the current observations are
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all transitions."""
         self.dropped = 0
         self.flags[...] = 0
-        self._front = 0  # where the queue begins
-        self._usable = 0  # and how long it is
-        self._steps = 0  # slots filled so far, evicted ones included
-        self._saved: dict[Path, list[segments.Entry]] = {}  # what each folder holds of this replay
+        self._queue_start = 0
+        self._usable = 0  # length of the queue
+        self._steps = 0  # slots filled so far, including evicted ones
+        self._saved: dict[Path, list[segments.Entry]] = {}  # segments of this buffer in each folder
 
     def __len__(self) -> int:
         return self._usable
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes when full."""
+        """Return the RAM of the full buffer in bytes."""
         return self._queue.nbytes + sum(array.nbytes for array in self._arrays().values())
 
     @property
     def current_obs(self) -> NDArray[np.float32]:
-        """The observations to act on now, ``[N, O]``."""
+        """Return the current observations, to act on next, ``[N, O]``."""
         current: NDArray[np.float32] = self.obs[self._head]
         return current
 
@@ -114,9 +113,9 @@ class ReplayBuffer:
     # Filling
 
     def begin(self, obs: ArrayLike) -> None:
-        """Start episodes everywhere, with first observations ``[N, O]``.
+        """Start an episode in every environment, with first observations ``[N, O]``.
 
-        What is held already stays; its newest transitions keep their successors and are cut off from what follows.
+        Stored transitions stay. The newest ones keep their successors and are cut off from what follows.
         """
         if self._steps > 0:
             self._advance()
@@ -132,21 +131,22 @@ class ReplayBuffer:
         restarting: NDArray[np.bool_],
         log_probs: ArrayLike | None = None,
     ) -> int:
-        """Store one step of all environments: what was done in `current_obs` and what it led to.
+        """Store one step of all environments, taken from `current_obs`.
 
         Returns:
-            How many transitions may be sampled that could not be before: the real ones that are finite.
+            Number of new transitions that can be sampled: the real ones that are finite.
 
         Raises:
-            ValueError: Log-probabilities are missing, or the replay was made without a place for them.
+            ValueError: `log_probs` is missing, or the buffer was built without log-probabilities.
         """
         if (log_probs is None) != (self.log_probs is None):
             raise ValueError(
-                "log_probs: must be given at every step to a replay that was made with log_probs=True, and to no other."
+                f"log_probs: must be given if and only if the replay buffer was built with log_probs=True, got "
+                f"{'none' if log_probs is None else 'some'}."
             )
         slot = self._head
         finite = self._finite.copy()
-        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is dropped
+        with np.errstate(over="ignore"):  # values too large for float32 become infinite and are dropped
             self.actions[slot] = actions
             self.rewards[slot] = rewards
             if self.log_probs is not None:
@@ -159,17 +159,17 @@ class ReplayBuffer:
         self.flags[slot] = terminated * _TERMINATED + (terminated | truncated) * _ENDED + usable * _USABLE
         rows = np.flatnonzero(usable)
         self.dropped += self.num_envs - len(rows) - int(np.count_nonzero(restarting))
-        back = self._front + self._usable
+        back = self._queue_start + self._usable
         self._queue[np.arange(back, back + len(rows)) % self.capacity] = rows + slot * self.num_envs
         self._usable += len(rows)
         return len(rows)
 
     def _advance(self) -> None:
-        """Move the head on, over the oldest slot where the ring is full."""
+        """Advance the head; if the ring is full, evict the oldest slot."""
         self._steps += 1
         head = self._head
         evicted = int(np.count_nonzero(self.flags[head] & _USABLE))
-        self._front = (self._front + evicted) % self.capacity
+        self._queue_start = (self._queue_start + evicted) % self.capacity
         self._usable -= evicted
         self.flags[head] = 0
 
@@ -182,21 +182,21 @@ class ReplayBuffer:
     # Sampling
 
     def sample(self, count: int, generator: np.random.Generator, n_step: int = 1, gamma: float = 0.99) -> Transitions:
-        """Draw transitions, uniformly and with replacement, each followed for up to `n_step` steps.
+        """Sample n-step transitions uniformly with replacement.
 
-        Fewer where the episode ends, at the newest transition, or before one that was dropped; the window then
-        bootstraps from the observation after its last step, unless that step terminated.
+        They have fewer steps where the episode ends, at the newest transition, and before a dropped one. The target
+        bootstraps from the observation after the last step, unless that step terminated.
 
         Args:
             count: B.
-            generator: Where the randomness comes from.
+            generator: Random generator.
             n_step: n.
             gamma: The discount γ.
 
         Raises:
-            ValueError: There is nothing to draw from.
+            ValueError: The buffer is empty.
         """
-        path, real = self._follow(self._draw(count, generator), n_step)
+        path, real = self._follow(self._sample_rows(count, generator), n_step)
         last = path[-1]
         # LaTeX: \left( \gamma^0, \gamma^1, \dots, \gamma^n \right)
         powers = (gamma ** np.arange(n_step + 1)).astype(np.float32)  # [n+1]
@@ -210,24 +210,23 @@ class ReplayBuffer:
             actions=self._flat(self.actions).take(path[0], axis=0),
             rewards=rewards,
             discounts=discounts,
-            next_obs=self._flat(self.obs).take(self._after(last), axis=0),
+            next_obs=self._flat(self.obs).take(self._successors(last), axis=0),
         )
 
     def sample_windows(self, count: int, length: int, generator: np.random.Generator) -> Windows:
-        """Draw transitions, uniformly and with replacement, each with those that follow it in its episode.
+        """Sample windows uniformly with replacement: a transition and those that follow it in its episode.
 
         Args:
             count: B.
-            length: T; where the episode ends before, at the newest transition, and before one that was dropped, the
-                window is cut.
-            generator: Where the randomness comes from.
+            length: T. A window is shorter where the episode ends, at the newest transition, and before a dropped one.
+            generator: Random generator.
 
         Raises:
-            ValueError: There is nothing to draw from, or the replay was made without log-probabilities.
+            ValueError: The buffer is empty, or was built without log-probabilities.
         """
         if self.log_probs is None:
-            raise ValueError("log_probs: windows need them; make the replay with log_probs=True.")
-        path, real = self._follow(self._draw(count, generator), length)
+            raise ValueError("log_probs: windows need them, got none; build the replay buffer with log_probs=True.")
+        path, real = self._follow(self._sample_rows(count, generator), length)
         path, real = path.T, real.T  # [B, T]
         flags = self.flags.ravel().take(path)
         ended = ((flags & _ENDED) != 0) | ~real
@@ -239,21 +238,21 @@ class ReplayBuffer:
             rewards=self.rewards.ravel().take(path) * real,
             terminated=((flags & _TERMINATED) != 0).astype(np.float32),
             ended=ended.astype(np.float32),
-            next_obs=self._flat(self.obs).take(self._after(path), axis=0),
+            next_obs=self._flat(self.obs).take(self._successors(path), axis=0),
         )
 
-    def _draw(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Draw rows, ``[B]``: environment n of slot t is row ``t * N + n``."""
+    def _sample_rows(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Sample rows, ``[B]``: environment n of slot t is row ``t * N + n``."""
         if self._usable == 0:
             raise ValueError(
-                f"replay: must hold a transition to be sampled from, got 0 "
+                f"replay: must hold at least one transition to sample, got 0 "
                 f"(and {self.dropped:,} that were not finite); add some first."
             )
         places = generator.integers(self._usable, size=count)
-        return self._queue.take(places + self._front, mode="wrap")
+        return self._queue.take(places + self._queue_start, mode="wrap")
 
     def _follow(self, rows: NDArray[np.int64], steps: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Give the rows of successive transitions ``[steps, B]``, the last real one repeated, and which are real."""
+        """Return rows of successive transitions ``[steps, B]``, the last real one repeated, and which are real."""
         if steps < 1:
             raise ValueError(f"window: must be at least 1 step long, got {steps}.")
         path = np.empty((steps, len(rows)), np.int64)
@@ -262,15 +261,15 @@ class ReplayBuffer:
         flags = self.flags.ravel()
         here = flags.take(rows)
         for k in range(1, steps):
-            rows = self._after(rows)
+            rows = self._successors(rows)
             there = flags.take(rows)
-            # The head is never usable: that is what keeps a window from running over the seam.
+            # The head is never usable, so no window crosses from the newest to the oldest slot.
             np.logical_and(real[k - 1], ((there & _USABLE) != 0) & ((here & _ENDED) == 0), out=real[k])
             path[k] = np.where(real[k], rows, path[k - 1])
             here = there
         return path, real
 
-    def _after(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _successors(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         following = rows + self.num_envs
         following -= self.flags.size * (following >= self.flags.size)
         return following
@@ -282,18 +281,18 @@ class ReplayBuffer:
     # Saving
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Write what is new since the last save into this folder; into another one, everything.
+        """Save the buffer to a folder; write only what is new since the last save to that folder.
 
-        The files that an earlier index names stay until `clean` is called with a later one.
+        The files of an earlier index stay until `clean` is called with a later index.
 
         Args:
-            folder: For this replay alone; it is made if need be.
+            folder: A folder for this buffer only; created if it does not exist.
 
         Returns:
-            An index of plain values, to be stored in the checkpoint: `load` needs it.
+            An index of plain values for the checkpoint, which `load` needs.
 
         Raises:
-            OSError: It could not be written; what was saved before is as it was.
+            OSError: It could not be written; the previous save is unchanged.
         """
         folder = folder.resolve()
         begin = self._oldest(self._steps)
@@ -309,23 +308,23 @@ class ReplayBuffer:
         }
 
     def load(self, folder: Path, index: dict[str, Any]) -> None:
-        """Go on with a replay that was saved; the next save into its folder writes only what is new.
+        """Load a saved buffer; the next save to its folder writes only what is new.
 
         Raises:
-            DamagedReplayError: A file is missing or damaged; the replay is as it was.
-            ValueError: It was saved from a replay of another shape.
+            DamagedReplayError: A file is missing or damaged; the buffer is unchanged.
+            ValueError: The saved buffer has another shape.
         """
         for name, value in self._shape().items():
             if index[name] != value:
-                raise ValueError(f"replay: it was saved with {name} = {index[name]}, got {value}; give the same.")
+                raise ValueError(f"replay: must have the saved {name} = {index[name]}, got {value}; use the same.")
         folder = folder.resolve()
         entries, end = index["segments"], index["steps"]
         begin = self._oldest(end)
         for _ in segments.load(folder, entries, begin, end, self._layout):
-            pass  # all of them are checked before the first is taken over
+            pass  # check all segments before the first is loaded
         self.flags[...] = 0
         for first, segment in segments.load(folder, entries, begin, end, self._layout):
-            start, last = max(first, begin), first + len(segment["obs"])  # the oldest one's oldest may be evicted
+            start, last = max(first, begin), first + len(segment["obs"])  # the oldest segment may be partly evicted
             for name, array in self._arrays().items():
                 for slots, steps in self._slots(start, last):
                     array[slots] = segment[name][start - first :][steps]
@@ -334,12 +333,12 @@ class ReplayBuffer:
         self.dropped = index["dropped"]
         ring = np.arange(begin, end) % self.length  # oldest first
         ordered, envs = np.nonzero(self.flags[ring] & _USABLE)
-        self._front, self._usable = 0, len(envs)
+        self._queue_start, self._usable = 0, len(envs)
         self._queue[: self._usable] = ring[ordered] * self.num_envs + envs
         self._saved = {folder: [dict(entry) for entry in entries]}
 
     def clean(self, folder: Path, index: dict[str, Any]) -> None:
-        """Delete the files that this index does not name, now that the checkpoint with the index is in its place."""
+        """Delete the files that this index does not name, once the checkpoint with the index is written."""
         segments.clean(folder, index["segments"])
 
     def _oldest(self, steps: int) -> int:
@@ -361,7 +360,7 @@ class ReplayBuffer:
         return arrays if self.log_probs is None else {**arrays, "log_probs": self.log_probs}
 
     def _layout(self, steps: int) -> np.dtype[Any]:
-        """Give the type of a segment's content: its steps of each array, one array after the other."""
+        """Return the dtype of a segment: its steps of each array, one array after the other."""
         arrays = self._arrays().items()
         return np.dtype([(name, array.dtype.newbyteorder("<"), (steps, *array.shape[1:])) for name, array in arrays])
 
@@ -373,7 +372,7 @@ class ReplayBuffer:
         return segment
 
     def _slots(self, first: int, last: int) -> Iterator[tuple[slice, slice]]:
-        """Give the slots of the steps ``[first, last)``, and which of these steps they are: in two where they wrap."""
+        """Yield the slots of the steps ``[first, last)`` and their positions there; in two parts if they wrap."""
         done = 0
         while first + done < last:
             slot = (first + done) % self.length

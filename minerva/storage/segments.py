@@ -1,8 +1,8 @@
-"""A ring buffer on disk, in pieces: write-once files, so that a save writes only what is new.
+"""Segments of the replay buffer on disk: write-once files, so that a save writes only what is new.
 
-A segment is a run of consecutive steps. Its file is never written again: where it grows, a longer one with another name
-takes its place, and the old one stays until `clean`. So whichever of two checkpoints a kill leaves behind, all of the
-files that it names are there. Files are plain ``.npy`` (one structured value, its fields arrays; no pickled code).
+A segment is a sequence of consecutive steps. Its file is never changed: a longer segment gets a new name, and the old
+file stays until `clean`. So if the process is killed, all files that the remaining checkpoint names exist. Files are
+plain ``.npy`` (one structured value whose fields are arrays; no pickled code).
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEGMENT_BYTES = 4_000_000
-"""Size of a whole segment: what a save writes again at most, and large enough for few files."""
+"""Size of a full segment: the most that a save writes again, and large enough to need few files."""
 
 Entry: TypeAlias = dict[str, Any]
-"""What is known of a segment, as plain values: its file's name, size and checksum, its first step and its steps."""
+"""A segment as plain values: file name, size, checksum, first step and number of steps."""
 
 _NAME = re.compile(r"segment-\d+-(\d+)\.npy(\.part)?")
 
 
 class DamagedReplayError(ValueError):
-    """The saved replay is not whole; the message says what is wrong with it."""
+    """The saved replay buffer is damaged; the message says how."""
 
 
 def save(
     folder: Path, known: list[Entry], begin: int, end: int, steps: int, copy: Callable[[int, int], NDArray[Any]]
 ) -> list[Entry]:
-    """Write those of the steps ``[begin, end)`` that the folder does not hold yet.
+    """Write the steps of ``[begin, end)`` that the folder does not hold yet.
 
     Args:
-        folder: Where the files are; it is made if need be.
-        known: What was written there before, of the same steps.
-        begin: The oldest step that is held.
-        end: One after the newest.
-        steps: Length of a whole segment. The newest one may be shorter; it is written anew when it has grown.
-        copy: Gives the steps ``[first, last)`` as a structured value, ``[]``.
+        folder: Folder of the files; created if it does not exist.
+        known: Segments of the same buffer that were written there before.
+        begin: The oldest step.
+        end: One after the newest step.
+        steps: Length of a full segment. The newest may be shorter; it is written again when it has grown.
+        copy: Returns the steps ``[first, last)`` as a structured value, ``[]``.
 
     Returns:
         The segments that cover ``[begin, end)``, oldest first.
 
     Raises:
-        OSError: They could not be written (a full disk, say); what the folder held is as it was.
+        OSError: They could not be written (for example, the disk is full); the folder is unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    kept = [entry for entry in known if entry["first"] + entry["steps"] > begin and _is_there(folder, entry)]
+    kept = [entry for entry in known if entry["first"] + entry["steps"] > begin and _exists(folder, entry)]
     if kept and kept[-1]["steps"] < steps and kept[-1]["first"] + kept[-1]["steps"] < end:
         kept.pop()
     missing = [
@@ -63,7 +63,7 @@ def save(
     ]
     if not missing:
         return kept
-    # A name that no file of this folder bears, whichever run wrote it: another checkpoint may still need that one.
+    # A number that no file of this folder has, even from another run: another checkpoint may still need that file.
     number = 1 + max((int(match[1]) for _, match in _segment_files(folder)), default=0)
     written: list[Entry] = []
     try:
@@ -71,9 +71,9 @@ def save(
             name = f"segment-{first:012d}-{number:06d}.npy"
             size, checksum = _write(folder / name, copy(first, last))
             written.append({"name": name, "first": first, "steps": last - first, "bytes": size, "crc32": checksum})
-        _sync_folder(folder)  # the checkpoint that names these files must not outlive them in a power cut
+        _sync_folder(folder)  # after a power cut, no checkpoint may name files that are missing
     except BaseException:
-        for entry in written:  # no checkpoint will name them, and they may be what fills the disk
+        for entry in written:  # no checkpoint will name them, and they may fill the disk
             with suppress(OSError):
                 (folder / entry["name"]).unlink()
         raise
@@ -83,34 +83,34 @@ def save(
 def load(
     folder: Path, entries: list[Entry], begin: int, end: int, layout: Callable[[int], np.dtype[Any]]
 ) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Read segments, each checked against its checksum, one in memory at a time.
+    """Read segments one at a time and check each checksum.
 
     Args:
-        folder: Where the files are.
+        folder: Folder of the files.
         entries: The segments.
         begin: The oldest step that they must hold.
-        end: One after the newest.
-        layout: Gives the type of a segment of so many steps.
+        end: One after the newest step.
+        layout: Returns the dtype of a segment for its number of steps.
 
     Yields:
-        The first step of a segment and its steps; the oldest may begin before `begin`.
+        The first step of a segment and its content; the oldest segment may start before `begin`.
 
     Raises:
-        DamagedReplayError: A file is missing, damaged, or not what it should be, or steps are missing.
+        DamagedReplayError: A file is missing, damaged or of another type, or steps are missing.
     """
     gap = next(_gaps(entries, begin, end), None)
     if gap is not None:
         raise DamagedReplayError(
-            f"replay: the steps {gap[0]:,} to {gap[1] - 1:,} are missing from the list of segments; it is damaged."
+            f"replay: the list of segments is damaged (steps {gap[0]:,} to {gap[1] - 1:,} are missing)."
         )
     for entry in entries:
         yield entry["first"], _read(folder, entry, layout(entry["steps"]))
 
 
 def clean(folder: Path, entries: list[Entry]) -> None:
-    """Delete the folder's segments that are not among these, and what a kill has left half written.
+    """Delete all segments of the folder but these, including partly written ones.
 
-    Other files are left alone, and so is a file that cannot be deleted: it does no harm.
+    Other files stay. A file that cannot be deleted is ignored.
     """
     names = {entry["name"] for entry in entries}
     for path, _ in _segment_files(folder):
@@ -120,13 +120,13 @@ def clean(folder: Path, entries: list[Entry]) -> None:
 
 
 def _gaps(entries: list[Entry], begin: int, end: int) -> Iterator[tuple[int, int]]:
-    at = begin
+    covered = begin
     for entry in entries:
-        if entry["first"] > at:
-            yield at, min(entry["first"], end)
-        at = max(at, entry["first"] + entry["steps"])
-    if at < end:
-        yield at, end
+        if entry["first"] > covered:
+            yield covered, min(entry["first"], end)
+        covered = max(covered, entry["first"] + entry["steps"])
+    if covered < end:
+        yield covered, end
 
 
 def _segment_files(folder: Path) -> list[tuple[Path, re.Match[str]]]:
@@ -135,7 +135,7 @@ def _segment_files(folder: Path) -> list[tuple[Path, re.Match[str]]]:
     return [(path, match) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
 
 
-def _is_there(folder: Path, entry: Entry) -> bool:
+def _exists(folder: Path, entry: Entry) -> bool:
     try:
         size = (folder / entry["name"]).stat().st_size
     except OSError:
@@ -161,8 +161,8 @@ def _write(path: Path, segment: NDArray[Any]) -> tuple[int, int]:
             number = error.errno or errno.EIO
             raise OSError(
                 number,
-                f"replay: {path} could not be written ({os.strerror(number)}); what was saved before is as it was. "
-                "Make room, or check the disk",
+                f"replay: {path} could not be written ({os.strerror(number)}); the previous save is unchanged. "
+                "Free some space, or check the disk",
             ) from error
         raise
     return len(content), zlib.crc32(content)
@@ -171,33 +171,33 @@ def _write(path: Path, segment: NDArray[Any]) -> tuple[int, int]:
 def _read(folder: Path, entry: Entry, dtype: np.dtype[Any]) -> NDArray[Any]:
     path = folder / entry["name"]
     if _NAME.fullmatch(entry["name"]) is None:
-        raise DamagedReplayError(f"replay: {entry['name']!r} is not the name of a segment; the list is damaged.")
+        raise DamagedReplayError(f"replay: the list of segments is damaged ({entry['name']!r} is no segment name).")
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise DamagedReplayError(
             f"replay: there is no file {path}, which the checkpoint needs; "
-            f"where a checkpoint was moved, its folder {folder.name} belongs with it."
+            f"if you moved the checkpoint, move its folder {folder.name} too."
         ) from None
     except OSError as error:
         raise DamagedReplayError(f"replay: {path} cannot be read ({error.strerror}).") from error
     if len(content) != entry["bytes"]:
         raise DamagedReplayError(
-            f"replay: {path} is damaged (it has {len(content):,} bytes, {entry['bytes']:,} were written)."
+            f"replay: {path} is damaged (it has {len(content):,} bytes instead of {entry['bytes']:,})."
         )
     if zlib.crc32(content) != entry["crc32"]:
-        raise DamagedReplayError(f"replay: {path} is damaged (its checksum is not that of what was written).")
+        raise DamagedReplayError(f"replay: {path} is damaged (its checksum is wrong).")
     try:
         segment: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise DamagedReplayError(f"replay: {path} does not hold an array of plain numbers.") from error
     if segment.dtype != dtype or segment.shape != ():
-        raise DamagedReplayError(f"replay: {path} holds {segment.dtype}, {segment.shape}, and not {dtype}, ().")
+        raise DamagedReplayError(f"replay: {path} holds {segment.dtype}, {segment.shape} instead of {dtype}, ().")
     return segment
 
 
 def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):  # not every system lets a folder be opened
+    with suppress(OSError):  # not every system can open a folder
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)

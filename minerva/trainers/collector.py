@@ -15,67 +15,56 @@ from minerva.storage.replay import ReplayBuffer
 from minerva.storage.rollout import RolloutBuffer
 from minerva.utils.running_norm import RunningNorm
 
-Act = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""From normalized observations ``[N, O]``, the state of a memory ``[N, S]`` and where episodes begin ``[N]`` to actions
-``[N, A]`` and the state after them. Without a memory, S is 0 and the state is handed on. They are arrays where the
-policy acts on the CPU, else tensors, the third of them on the CPU."""
+Act = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
+"""How to act, as `minerva.trainers.actor.Actor`: from normalized observations, recurrent states and where episodes
+begin to actions, the states after them, and log-probabilities or None."""
 
 
-def on_arrays(act: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> Act:
-    """Make a function of tensors on the CPU act on arrays."""
-
-    def call(*arrays: NDArray[Any]) -> tuple[Any, Any]:
-        actions, state = act(*map(torch.from_numpy, arrays))
-        return actions.numpy(), state.numpy()
-
-    return call
-
-
-class Collector:
-    """Fills a rollout, one step of all environments at a time.
+class RolloutCollector:
+    """Fill a rollout buffer, one step of all environments at a time.
 
     Args:
-        env: Where.
-        rollout: What is filled.
-        act: How to act.
+        env: The environments.
+        rollout: The buffer.
+        actor: How to act.
         obs_normalizer: Takes in every observation once and normalizes it with the statistics of that moment.
-        reward_normalizer: Likewise for rewards, restarting steps left out; it does so when the rollout is full, and
-            until then the rollout holds them raw.
+        reward_normalizer: The same for rewards, restarting steps left out. It runs when the rollout is full; until then
+            the buffer holds raw rewards.
     """
 
     def __init__(
         self,
         env: BatchedEnvironment,
         rollout: RolloutBuffer,
-        act: Act,
+        actor: Act,
         obs_normalizer: RunningNorm | None,
         reward_normalizer: RewardNormalizer | None,
     ) -> None:
         self.env = env
         self.rollout = rollout
-        self._act = act
+        self.actor = actor
         self._obs_normalizer = obs_normalizer
         self._reward_normalizer = reward_normalizer
         self._on_gpu = rollout.obs.device.type != "cpu"
-        self._staging: Tensor | None = None  # page-locked memory, from which a GPU takes observations by itself
+        self._staging: Tensor | None = None  # page-locked memory, from which a GPU copies by itself
 
     def begin(self) -> None:
         """Start the first episodes of a run."""
-        self.rollout.begin(torch.as_tensor(self._see(self.env.reset())))
+        self.rollout.begin(torch.as_tensor(self._normalize(self.env.reset())))
 
     def step(self) -> Step:
-        """Step all environments once. Where one of them fails, nothing is stored."""
+        """Step all environments once. If one of them fails, nothing is stored."""
         rollout = self.rollout
-        actions, state = self._act(*rollout.to_act_on())
+        actions, recurrent_state, _ = self.actor(*rollout.current())
         step = self.env.step(actions.cpu().numpy() if self._on_gpu else actions)
         rollout.add(
             actions,
-            self._see(step.observations),
+            self._normalize(step.observations),
             step.rewards,
             step.terminated,
             step.truncated,
             step.restarting,
-            state,
+            recurrent_state,
         )
         if rollout.full and self._reward_normalizer is not None:
             self._normalize_rewards(self._reward_normalizer)
@@ -87,7 +76,7 @@ class Collector:
         rewards = normalizer.normalize_all(rollout.rewards.double().numpy(), ended, restarting)
         rollout.rewards.copy_(torch.from_numpy(rewards))
 
-    def _see(self, observations: NDArray[Any]) -> Any:
+    def _normalize(self, observations: NDArray[Any]) -> Any:
         if self._obs_normalizer is not None:
             observations = self._obs_normalizer.see(observations)
         if not self._on_gpu:
@@ -99,7 +88,7 @@ class Collector:
         return self._staging.copy_(obs).to(self.rollout.obs.device, non_blocking=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Give environments, the partial rollout and the reward normalizer (the other one is the agent's)."""
+        """Return environments, the partial rollout and the reward normalizer (the other one is the agent's)."""
         normalizer = self._reward_normalizer
         return {
             "env": self.env.state_dict(),
@@ -108,16 +97,16 @@ class Collector:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
-        """Go on from a saved state; returns a sentence where the environments could not do so exactly."""
+        """Load a saved state; return a sentence where the environments could not restore theirs exactly."""
         self.rollout.load_state_dict(state["rollout"])
         if self._reward_normalizer is not None:
             self._reward_normalizer.load_state_dict(state["reward_normalizer"])
         note = self.env.load_state_dict(state["env"])
-        self._cut_episodes()
+        self._truncate_lost_episodes()
         return note
 
-    def _cut_episodes(self) -> None:
-        """Where environments could not go on with their episodes, let these end with the newest step, as cut off."""
+    def _truncate_lost_episodes(self) -> None:
+        """Mark the newest step as truncated in environments that could not restore their episodes."""
         rollout = self.rollout
         fresh = torch.from_numpy(self.env.restarts_next)
         if rollout.position > 0:
@@ -128,51 +117,52 @@ class Collector:
 
 
 class ReplayCollector:
-    """Fills a replay with raw observations, one step of all environments at a time.
+    """Fill a replay buffer with raw observations, one step of all environments at a time.
 
     Args:
-        env: Where.
-        replay: What is filled.
-        act: From raw observations ``[N, O]`` to raw actions ``[N, A]`` and their log-probabilities ``[N]``.
+        env: The environments.
+        replay: The buffer.
+        actor: How to act; it returns raw actions and their log-probabilities.
         obs_normalizer: Takes in every observation once.
 
     Attributes:
-        transitions: Usable transitions collected so far, those that the replay has let go of included.
+        transitions: Usable transitions collected so far, including those that the buffer no longer holds.
     """
 
     def __init__(
-        self,
-        env: BatchedEnvironment,
-        replay: ReplayBuffer,
-        act: Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]],
-        obs_normalizer: RunningNorm | None,
+        self, env: BatchedEnvironment, replay: ReplayBuffer, actor: Act, obs_normalizer: RunningNorm | None
     ) -> None:
         self.env = env
         self.replay = replay
         self.transitions = 0
-        self._act = act
+        self.actor = actor
         self._obs_normalizer = obs_normalizer
         self._chosen: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None  # for the next step
+        self._not_recurrent = np.zeros((env.num_envs, 0), np.float32)
 
     def begin(self) -> None:
         """Start the first episodes of a run."""
         self._chosen = None
-        self.replay.begin(self._see(self.env.reset()))
+        self.replay.begin(self._take_in(self.env.reset()))
 
     def act(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Choose the next step's actions, with the policy as it is now, unless they are chosen already."""
+        """Choose the next step's actions with the policy as it is now, unless they are chosen already."""
         if self._chosen is None:
-            self._chosen = self._act(self.replay.current_obs)
+            obs = self.replay.current_obs
+            if self._obs_normalizer is not None:
+                obs = self._obs_normalizer(torch.from_numpy(obs)).numpy()
+            actions, _, log_probs = self.actor(obs, self._not_recurrent, self._not_recurrent)
+            self._chosen = actions, log_probs
         return self._chosen
 
     def step(self) -> Step:
-        """Step all environments once. Where one of them fails, nothing is stored."""
+        """Step all environments once. If one of them fails, nothing is stored."""
         actions, log_probs = self.act()
         step = self.env.step(actions)
         self._chosen = None
         self.transitions += self.replay.add(
             actions,
-            self._see(step.observations),
+            self._take_in(step.observations),
             step.rewards,
             step.terminated,
             step.truncated,
@@ -181,13 +171,13 @@ class ReplayCollector:
         )
         return step
 
-    def _see(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _take_in(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         if self._obs_normalizer is not None:
             self._obs_normalizer.update(observations[np.isfinite(observations).all(axis=1)])
         return observations
 
     def state_dict(self) -> dict[str, Any]:
-        """Give environments, counter and current observations (the replay is saved apart, as is the normalizer)."""
+        """Return environments, counter and current observations (buffer and normalizer are saved elsewhere)."""
         return {
             "env": self.env.state_dict(),
             "transitions": self.transitions,
@@ -196,14 +186,14 @@ class ReplayCollector:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
-        """Go on from a saved state; returns a sentence where the environments could not do so exactly."""
+        """Load a saved state; return a sentence where the environments could not restore theirs exactly."""
         self.transitions = state["transitions"]
         self._current_obs = state["current_obs"].numpy()
-        chosen = state.get("chosen")
+        chosen = state["chosen"]
         self._chosen = None if chosen is None else (chosen[0].numpy(), chosen[1].numpy())
         return self.env.load_state_dict(state["env"])
 
-    def begin_anew(self) -> None:
-        """Go on from the state that was loaded, with a replay that was not saved."""
+    def restart_with_empty_replay(self) -> None:
+        """Continue from the loaded state with a replay buffer that was not saved."""
         self.replay.clear()
         self.replay.begin(self._current_obs)

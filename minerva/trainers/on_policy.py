@@ -1,110 +1,187 @@
-"""What trainers that learn from whole rollouts share: the arithmetic of rollouts, and what is compiled."""
+"""What trainers that learn from whole rollouts share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from minerva.environments import BatchedEnvironment, RewardNormalizer
+from minerva.acceleration.applied import Acceleration, load_moments, moments
+from minerva.environments import RewardNormalizer
+from minerva.environments.ids import EnvFactory
+from minerva.networks.encoders import MakeEncoder
+from minerva.objectives.returns import (
+    Advantages,
+    bootstrapped_returns,
+    generalized_advantage_estimation,
+    temporal_difference,
+)
 from minerva.storage.rollout import RolloutBuffer
-from minerva.trainers.accelerate import compiler_available
-from minerva.trainers.collector import Act, Collector
+from minerva.trainers.actor import Actor
+from minerva.trainers.collector import RolloutCollector
+from minerva.trainers.config import OnPolicyConfig
+from minerva.trainers.loop import on_policy_loop
 from minerva.trainers.run import Run
+from minerva.trainers.trainer import ROWS_PER_THREAD, Trainer
+from minerva.utils.cores import usable_cores
 from minerva.utils.running_norm import RunningNorm
+from minerva.utils.seeding import torch_generator
 
 
-def make_collector(
-    env: BatchedEnvironment,
-    steps: int,
-    action_dim: int,
-    device: torch.device,
-    act: Act,
-    obs_normalizer: nn.Module,
-    reward_discount: float | None,
-    state_dim: int = 0,
-    obs_dtype: torch.dtype = torch.float32,
-) -> Collector:
-    """Make the collector of a run and the rollout that it fills.
+def estimate_advantages(rollout: RolloutBuffer, values: Tensor, config: OnPolicyConfig) -> Advantages:
+    """Estimate advantages and returns of a rollout with the config's estimator (values: ``[T+1, N]``)."""
+    episode = (rollout.rewards, values, rollout.terminated, rollout.truncated)
+    if config.advantage_estimator == "gae":
+        return generalized_advantage_estimation(*episode, config.gamma, config.gae_lambda)
+    if config.advantage_estimator == "returns":
+        return bootstrapped_returns(*episode, config.gamma)
+    # LaTeX[Schulman2016, eq. 17]: A_t = \delta_t
+    advantages = temporal_difference(rollout.rewards, values, rollout.terminated, config.gamma)
+    # LaTeX: R_t = A_t + V(s_t)
+    return Advantages(advantages, advantages + values[:-1])
+
+
+class Updater(Protocol):
+    """How an algorithm learns from rollouts."""
+
+    state: Any  # everything that an update changes, a NamedTuple of `Learnable`s
+    skipped: int  # updates or minibatches that were skipped because a number was not finite
+
+    def set_acceleration(self, acceleration: Acceleration) -> None:
+        """Run updates this way from now on."""
+        ...
+
+
+class OnPolicyTrainer(Trainer):
+    """A trainer that collects whole rollouts and learns from each of them. Steps beyond the last one are left over.
 
     Args:
-        env: Where.
-        steps: T.
-        action_dim: A.
-        device: Where the policy acts.
-        act: How to act.
-        obs_normalizer: The agent's, on the CPU; anything but a `RunningNorm` means that observations are taken as is.
-        reward_discount: γ of the returns that rewards are normalized by; None to take rewards as they are.
-        state_dim: S, length of the state of a policy with a memory.
-        obs_dtype: Of observations in the rollout.
+        env_id: As for `Trainer`, like the next three.
+        seed: The seed.
+        device: The device.
+        config: The config.
+        make_encoder: Builds your own encoder, a module from rows ``[B, O]`` to features ``[B, F]``; `encoder` is
+            "custom" then. It is called once for the policy and, unless they share it, once for the critic.
+        **fields: Fields of the config, on top of `config`.
     """
-    return Collector(
-        env,
-        RolloutBuffer(steps, env.num_envs, env.observation_dim, action_dim, device, state_dim, obs_dtype),
-        act,
-        obs_normalizer if isinstance(obs_normalizer, RunningNorm) else None,
-        None if reward_discount is None else RewardNormalizer(env.num_envs, reward_discount),
-    )
 
+    resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs", "rollout_steps", "normalize_reward", "optimizer_type")
+    config: OnPolicyConfig
+    updater: Updater
+    """How the algorithm learns from rollouts."""
 
-SMALL = 300_000
-"""Parameters up to which a network acts faster on the CPU than on a GPU, whose launches and transfers take longer."""
+    def __init__(
+        self,
+        env_id: str | EnvFactory,
+        seed: int = 42,
+        device: str = "auto",
+        config: OnPolicyConfig | None = None,
+        make_encoder: MakeEncoder | None = None,
+        **fields: Any,
+    ) -> None:
+        super().__init__(
+            env_id, seed, device, config, **({**fields, "encoder": "custom"} if make_encoder is not None else fields)
+        )
+        config = self.config
+        self.agent = self._make_agent(make_encoder)
+        self.updater = self._make_updater()
+        self.minibatch_order = torch_generator(seed, "minibatch_order")
+        self.actor = Actor(self.agent.policy, seed)
+        env, normalizer, takes_bytes = self.env, self.agent.obs_normalizer, self.agent.policy.takes_bytes
+        as_bytes = env.observation_dtype == np.uint8 and takes_bytes
+        rollout = RolloutBuffer(
+            config.rollout_steps,
+            env.num_envs,
+            env.observation_dim,
+            self.action_dim,
+            self.actor.device,
+            self.agent.state_dim,
+            torch.uint8 if as_bytes else torch.float32,
+        )
+        self.collector = RolloutCollector(
+            env,
+            rollout,
+            self.actor,
+            normalizer if isinstance(normalizer, RunningNorm) else None,
+            RewardNormalizer(env.num_envs, config.gamma) if config.normalize_reward else None,
+        )
 
+    # What an algorithm provides
 
-def is_small(network: nn.Module) -> bool:
-    """Whether a network acts faster on the CPU even where it learns on a GPU."""
-    return sum(parameter.numel() for parameter in network.parameters()) <= SMALL
+    @abstractmethod
+    def _make_updater(self) -> Updater:
+        """Return what learns, of the agent."""
 
+    @abstractmethod
+    def update(self, total_updates: int) -> dict[str, float]:
+        """Learn from the full rollout and return what to log."""
 
-class WithMemory(Protocol):
-    """An agent that may have a memory."""
+    # The run
 
-    def empty_state(self, count: int) -> Tensor:
-        """Give the state of a memory that has seen nothing, ``[count, S]``."""
-        ...
+    def remaining(self, total_updates: int) -> float:
+        """Return the share of training that remains before the next update."""
+        # LaTeX[Huang2022]: s_u = 1 - \frac{u - 1}{U}
+        return 1 - self.updates / total_updates
 
-    def choose_on(self, x: Tensor, state: Tensor, deterministic: bool) -> tuple[Tensor, Tensor]:
-        """Act in raw observations from a state on, which is returned as it is after."""
-        ...
+    def num_updates(self, total_steps: int) -> int:
+        """Return the updates of a run of so many steps."""
+        # LaTeX: U = \left\lfloor \frac{\mathrm{total\_steps}}{N T} \right\rfloor
+        return total_steps // self.config.batch_size
 
+    def useful_threads(self) -> int:
+        convolves = any(isinstance(module, nn.Conv2d) for module in self.agent.modules())
+        return usable_cores() if convolves else self.config.minibatch_rows // ROWS_PER_THREAD
 
-def evaluation_policy(agent: WithMemory) -> Callable[[Tensor], Tensor]:
-    """Make the policy for the episodes of one evaluation, all of which begin with its first call."""
-    state: Tensor | None = None
+    def gradient_steps(self, total_steps: int) -> float:
+        return self.config.gradient_steps(total_steps)
 
-    def act(obs: Tensor) -> Tensor:
-        nonlocal state
-        if state is None:
-            state = agent.empty_state(len(obs))
-        actions, state = agent.choose_on(obs, state, deterministic=True)
-        return actions
+    def set_acceleration(self, acceleration: Acceleration) -> None:
+        self.updater.set_acceleration(acceleration)
 
-    return act
+    def begin(self) -> None:
+        self.collector.begin()
 
+    def too_short(self, total_steps: int) -> str | None:
+        if self.num_updates(total_steps) > 0:
+            return None
+        return (
+            f"total_steps = {total_steps} is less than rollout_steps * num_envs = {self.config.batch_size}: "
+            "there is no update to make, so nothing was trained."
+        )
 
-def no_whole_rollout(total_steps: int, batch_size: int) -> str | None:
-    """Say why a run of so many steps has no update to make; None if it has."""
-    if total_steps >= batch_size:
-        return None
-    return (
-        f"total_steps = {total_steps} is less than rollout_steps * num_envs = {batch_size}: "
-        "there is no update to make, so nothing was trained."
-    )
+    def final_step(self, total_steps: int) -> int:
+        return self.num_updates(total_steps) * self.config.batch_size
 
+    def between_updates(self) -> bool:
+        return self.collector.rollout.position == 0
 
-def whole_rollouts(total_steps: int, batch_size: int) -> int:
-    """Give the updates of a run of so many steps (``batch_size``: N·T)."""
-    # LaTeX: U = \left\lfloor \frac{\mathrm{total\_steps}}{N T} \right\rfloor
-    return total_steps // batch_size
+    def run_loop(self, run: Run) -> None:
+        self.accelerate(run)
+        on_policy_loop(self, run, self.num_updates(run.total_steps))
 
+    # State
 
-def settle_compiled(run: Run, wanted: bool) -> bool:
-    """Decide whether gradient steps are compiled where that is wanted, and say so."""
-    if wanted and not compiler_available():
-        run.say("No C++ compiler is installed (Debian: g++), so gradient steps run as they are.")
-        return False
-    if wanted:
-        run.say("Gradient steps are compiled, which takes a while before the first update.")
-    return wanted
+    def optimizer_state(self) -> dict[str, Any]:
+        """Return the optimizers' moments and step counts, and how many updates were skipped."""
+        return {**moments(self.updater.state), "skipped": self.updater.skipped}
+
+    def load_optimizer_state(self, state: Mapping[str, Any]) -> None:
+        """Load what `optimizer_state` returned."""
+        load_moments(self.updater.state, state)
+        self.updater.skipped = state["skipped"]
+
+    def learning_state(self) -> dict[str, Any]:
+        return {
+            "optimizer": self.optimizer_state(),
+            "minibatch_order": self.minibatch_order.get_state(),
+            "collector": self.collector.state_dict(),
+        }
+
+    def load_learning_state(self, state: dict[str, Any]) -> str | None:
+        self.load_optimizer_state(state["optimizer"])
+        self.minibatch_order.set_state(state["minibatch_order"])
+        return self.collector.load_state_dict(state["collector"])

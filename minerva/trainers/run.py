@@ -1,4 +1,4 @@
-"""What happens around the learning: the run's folder, logs, evaluations, checkpoints, callbacks, signals."""
+"""A run: its folder, log, evaluations, checkpoints, callbacks and signals, and the state that belongs to these."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -29,14 +29,33 @@ from minerva.loggers.base import check_name
 if TYPE_CHECKING:
     from minerva.trainers.trainer import Trainer
 
-EVALUATIONS_A_RUN = 30
+EVALUATIONS_PER_RUN = 30
+
+
+@dataclass
+class RunState:
+    """How far a run has come. It is saved beside the trainer's state."""
+
+    started: bool = False  # whether the first episodes have begun
+    env_steps: int = 0  # restarting steps included
+    updates: int = 0
+    next_evaluation: int = 0  # the environment step from which on an evaluation is due
+    evaluated_at: int | None = None  # the environment step of the newest evaluation
+    best_return: float = -float("inf")  # highest mean return of an evaluation so far
+    log_position: int = 0  # length of the log in bytes
+    total_steps: int | None = None  # of the newest call of `train`
+    out_dir: Path | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return what a checkpoint holds: everything but the folder."""
+        return {name: value for name, value in asdict(self).items() if name != "out_dir"}
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a call of `train` came to."""
+    """The result of a call of `train`."""
 
-    out_dir: Path  # not made where there was nothing to train
+    out_dir: Path  # not created if there was nothing to train
     env_steps: int
     updates: int
     first_evaluation: Evaluation | None  # before the first step; None in a run that was resumed
@@ -47,12 +66,30 @@ class TrainingResult:
 class Run:
     """One call of `train`, from opening the folder to closing it.
 
-    Leaving it through an error saves the run first, if the trainer stands between two steps; in the middle of an update
-    it does not, and the last checkpoint stays as it was.
+    An error saves the run first, if it comes between two steps. In the middle of an update it does not, and the last
+    checkpoint stays as it was.
+
+    Args:
+        trainer: What is trained. The run asks it to begin, to evaluate and to save.
+        state: How far the run has come; kept up to date.
+        total_steps: When the run ends.
+        out_dir: The folder.
+        callbacks: The user's.
+        notes: Said at the start.
     """
 
-    def __init__(self, trainer: Trainer, total_steps: int, out_dir: Path, callbacks: CallbackLike) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        state: RunState,
+        total_steps: int,
+        out_dir: Path,
+        callbacks: CallbackLike,
+        notes: Sequence[str] = (),
+    ) -> None:
         self.trainer = trainer
+        self.state = state
+        self._notes = notes
         self.total_steps = total_steps
         self.out_dir = out_dir
         self.callbacks = CallbackList(callbacks)
@@ -62,20 +99,19 @@ class Run:
         self._stop_signal: int | None = None
         self._previous_handlers: dict[int, Any] = {}
         self._between_steps = False
-        self._eval_interval = trainer.config.eval_interval or max(1, total_steps // EVALUATIONS_A_RUN)
-        self._start_steps = trainer.env_steps
+        self._eval_interval = trainer.config.eval_interval or max(1, total_steps // EVALUATIONS_PER_RUN)
+        self._start_steps = state.env_steps
 
     # Opening and closing
 
     def __enter__(self) -> Self:
-        trainer = self.trainer
-        resumed = trainer.started and trainer.out_dir == self.out_dir
+        trainer, state = self.trainer, self.state
+        resumed = state.started and state.out_dir == self.out_dir
         make_folder(self.out_dir)
         self._csv = CsvLogger(self.out_dir / "metrics.csv")
         if resumed:
-            self._csv.truncate(trainer.log_position)
-        trainer.locate_log = self._csv.position
-        trainer.total_steps = self.total_steps
+            self._csv.truncate(state.log_position)
+        state.total_steps = self.total_steps
         self._console: ConsoleLogger | None = None
         if trainer.config.console:
             title = f"{trainer.algorithm} {trainer.env_name}"
@@ -83,12 +119,10 @@ class Run:
         note = None if self._console is None else self._console.message
         self._tensorboard = LoggerList([self._open_tensorboard()], note)
         self._log = LoggerList([self._csv, self._console, self._tensorboard, self._open_wandb()], note)
-        # What callbacks are given is the trainer; it can log as long as a run is open.
-        trainer.log = self.log_value
         self._catch_signals()
         self._clock = time.perf_counter()
         self._last_save = self._clock
-        self._next_checkpoint = self._following(self.trainer.config.checkpoint_interval)
+        self._next_checkpoint = self._next_multiple(self.trainer.config.checkpoint_interval)
         try:
             self._start(resumed)
         except BaseException:
@@ -97,23 +131,22 @@ class Run:
         return self
 
     def _start(self, resumed: bool) -> None:
-        trainer = self.trainer
-        for note in trainer.notes:
+        trainer, state = self.trainer, self.state
+        for note in self._notes:
             self.say(note)
-        trainer.notes.clear()
-        if not trainer.started:
+        if not state.started:
             trainer.begin()
-            trainer.started = True
-        trainer.out_dir = self.out_dir
-        if not resumed:  # a new run, or one that goes on in another folder
-            trainer.best_return = -float("inf")
+            state.started = True
+        state.out_dir = self.out_dir
+        if not resumed:  # a new run, or one that continues in another folder
+            state.best_return = -float("inf")
             self.save_last()
         # Only now, with a checkpoint beside it: a folder that holds a run can always be resumed.
         self._write_description(resumed)
         self._between_steps = True
-        if self._evaluation_due() and trainer.between_updates():  # the first one, or one that a signal cut short
+        if self._evaluation_due() and trainer.between_updates():  # the first one, or one that a signal interrupted
             self.evaluate()
-            self.first_evaluation = self.last_evaluation if trainer.env_steps == 0 else None
+            self.first_evaluation = self.last_evaluation if state.env_steps == 0 else None
         self._clock = time.perf_counter()
         self.callbacks.on_training_start(trainer)
 
@@ -125,9 +158,7 @@ class Run:
                 self._finish()
             elif self._between_steps and not (self._stop_signal is not None and isinstance(error, KeyboardInterrupt)):
                 self.save_last()
-                self.say(
-                    f"Stopped at step {self.trainer.env_steps:,}; everything up to here is saved in {self.out_dir}."
-                )
+                self.say(f"Stopped at step {self.state.env_steps:,}; everything up to here is saved in {self.out_dir}.")
             if self._between_steps:
                 self.callbacks.on_training_end(self.trainer)
         finally:
@@ -138,70 +169,67 @@ class Run:
             raise SystemExit(128 + self._stop_signal)
 
     def _finish(self) -> None:
-        at_end = self.trainer.evaluated_at == self.trainer.env_steps
+        at_end = self.state.evaluated_at == self.state.env_steps
         if self._stop_signal is None and self.trainer.config.eval_episodes and not at_end:
-            # After a callback's stop it is an extra one, which the schedule of a run that goes on knows nothing of.
+            # After a callback's stop it is an extra one, which the schedule of a resumed run does not know.
             self.evaluate(scheduled=self.stopped_by is None)
         self.save_last()
         if self._stop_signal is not None:
             name = signal.Signals(self._stop_signal).name
-            self.say(f"{name}: saved at step {self.trainer.env_steps:,} in {self.out_dir}.")
+            self.say(f"{name}: saved at step {self.state.env_steps:,} in {self.out_dir}.")
 
     def _close(self) -> None:
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
         self._previous_handlers = {}
-        self.trainer.locate_log = None
-        del self.trainer.log
         self._log.close()
 
     # What the loops call
 
     def stopping(self) -> bool:
-        """Whether a signal or a callback has asked for the end."""
+        """Return whether a signal or a callback has asked for the end."""
         return self._stop_signal is not None or self.stopped_by is not None
 
     def step_done(self, step: Step) -> None:
-        """Do what belongs after each step of all environments."""
+        """Count a step of all environments, log its episodes, and call callbacks and checkpoints."""
         trainer = self.trainer
+        self.state.env_steps += len(step.rewards)
         for episode in step.episodes:
             self.log({"train/episode_return": episode.episode_return, "train/episode_length": episode.length})
         if self.callbacks.callbacks:
             begin = time.perf_counter()
             if not self.callbacks.on_step(trainer):
                 self.stopped_by = "callback"
-            self._clock += (
-                time.perf_counter() - begin
-            )  # an evaluation among them is none of the algorithm's time either
+            self._clock += time.perf_counter() - begin  # callbacks may evaluate, which is not training time
         if self._console is not None:
-            self._console.progress(trainer.env_steps)
+            self._console.progress(self.state.env_steps)
         minutes = trainer.config.checkpoint_minutes
-        due = self._next_checkpoint is not None and trainer.env_steps >= self._next_checkpoint
+        due = self._next_checkpoint is not None and self.state.env_steps >= self._next_checkpoint
         if due or (minutes > 0 and time.perf_counter() - self._last_save > 60 * minutes):
             self.save_last()
 
     @contextmanager
-    def updating(self) -> Iterator[None]:
-        """Mark the time in which the trainer's state is half of an update and must not be saved."""
+    def updating(self, count: int) -> Iterator[None]:
+        """Count updates that are made within a `with` block; until its end the trainer's state must not be saved."""
         self._between_steps = False
         yield
+        self.state.updates += count
         self._between_steps = True
 
     def update_done(self, metrics: Mapping[str, float]) -> None:
-        """Do what belongs after each update; where there are no metrics, nothing is logged."""
-        trainer = self.trainer
+        """Log the metrics of updates, if there are any, and evaluate if it is due."""
         if metrics:
             elapsed = max(time.perf_counter() - self._clock, 1e-9)
-            self.log({**metrics, "charts/SPS": (trainer.env_steps - self._start_steps) / elapsed})
+            self.log({**metrics, "charts/SPS": (self.state.env_steps - self._start_steps) / elapsed})
         if self._evaluation_due():
             self.evaluate()
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Log at the current environment step."""
-        self._log.log(metrics, self.trainer.env_steps)
+        self._log.log(metrics, self.state.env_steps)
 
     def log_value(self, name: str, value: float | Tensor) -> None:
-        """Log a number of a callback's own at the current environment step; callbacks know it as `trainer.log`.
+        """Log a number of a callback's own at the current environment step, for `trainer.log`.
 
         Args:
             name: Such as "policy/std".
@@ -220,21 +248,17 @@ class Run:
             raise ValueError(f"{name}: must be one number, got {received!r}.")
         self.log({name: number})
 
-    def log_to_tensorboard(self, metrics: Mapping[str, float]) -> None:
-        """Log numbers at the current environment step in TensorBoard alone; without it, nothing."""
-        self._tensorboard.log(metrics, self.trainer.env_steps)
-
     @property
     def takes_arrays(self) -> bool:
-        """Whether `histograms` and `images` are written at all: ask before making what is costly."""
+        """Return whether `histograms` and `images` write anything: ask before computing what is expensive."""
         return self.trainer.config.full_tensorboard_log
 
     def histograms(self, arrays: Mapping[str, Tensor | NDArray[Any]]) -> None:
-        """Write how the numbers of arrays are distributed to TensorBoard; nothing without `full_tensorboard_log`."""
+        """Write histograms of arrays to TensorBoard; nothing without `full_tensorboard_log`."""
         if self.takes_arrays:
             for name, array in arrays.items():
                 values = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
-                self._tensorboard.write_histogram(self.trainer.env_steps, name, values)
+                self._tensorboard.write_histogram(self.state.env_steps, name, values)
 
     def images(self, arrays: Mapping[str, NDArray[np.uint8]]) -> None:
         """Write images ``[H, W, C]``, uint8 and C 1 or 3, to TensorBoard; nothing without `full_tensorboard_log`.
@@ -248,45 +272,45 @@ class Run:
                     raise ValueError(
                         f"{name}: must be an image [H, W, C] of uint8 with C 1 or 3, got {array.dtype} {array.shape}."
                     )
-                self._tensorboard.write_image(self.trainer.env_steps, name, array)
+                self._tensorboard.write_image(self.state.env_steps, name, array)
 
     def warn(self, text: str) -> None:
-        """Tell the user something that must not be missed, on the console or where there is none."""
+        """Tell the user something important, on the console, or as a warning if there is none."""
         if self._console is not None:
             self._console.message(text)
         else:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def say(self, text: str) -> None:
-        """Tell the user something in a line."""
+        """Print a line on the console."""
         if self._console is not None:
             self._console.message(text)
 
     # Evaluations and checkpoints
 
     def _evaluation_due(self) -> bool:
-        return self.trainer.config.eval_episodes > 0 and self.trainer.env_steps >= self.trainer.next_evaluation
+        return self.trainer.config.eval_episodes > 0 and self.state.env_steps >= self.state.next_evaluation
 
     def evaluate(self, scheduled: bool = True) -> None:
         """Evaluate, log it, and write the checkpoints that follow an evaluation. Its time does not count.
 
-        A signal breaks it off, and nothing has happened: it is still due when the run goes on.
+        If a signal interrupts it, nothing has happened: it is still due when the run resumes.
         """
         begin = time.perf_counter()
-        trainer = self.trainer
-        evaluation = trainer.evaluate(should_stop=lambda: self._stop_signal is not None)
+        state = self.state
+        evaluation = self.trainer.evaluate(should_stop=lambda: self._stop_signal is not None)
         if evaluation is None:
             return
         self.last_evaluation = evaluation
-        trainer.evaluated_at = trainer.env_steps
+        state.evaluated_at = state.env_steps
         metrics = evaluation.metrics()
         self.log(metrics)
         if scheduled:
-            trainer.next_evaluation = self._following(self._eval_interval) or 0
-        is_best = metrics["eval/return_mean"] > trainer.best_return
+            state.next_evaluation = self._next_multiple(self._eval_interval) or 0
+        is_best = metrics["eval/return_mean"] > state.best_return
         if is_best:
-            trainer.best_return = metrics["eval/return_mean"]
-            self._save("best")  # first: a `last` that knows of a better return than `best` holds would never mend it
+            state.best_return = metrics["eval/return_mean"]
+            self._save("best")  # first: a `last` that knows of a better return than `best` holds would never repair it
         self.save_last()
         self._clock += time.perf_counter() - begin
 
@@ -294,14 +318,18 @@ class Run:
         """Write the last checkpoint."""
         self._save("last")
         self._last_save = time.perf_counter()
-        self._next_checkpoint = self._following(self.trainer.config.checkpoint_interval)
+        self._next_checkpoint = self._next_multiple(self.trainer.config.checkpoint_interval)
 
     def _save(self, which: str) -> None:
         path = self.out_dir / f"{self.trainer.algorithm}_{which}.pt"
-        self.trainer.save(path, memory=which == "last")
+        self.trainer.save(path, replay=which == "last")
 
-    def _following(self, interval: int | None) -> int | None:
-        return None if interval is None else (self.trainer.env_steps // interval + 1) * interval
+    def note_log_position(self) -> None:
+        """Note where the log stands, as is due before the state is saved."""
+        self.state.log_position = self._csv.position()
+
+    def _next_multiple(self, interval: int | None) -> int | None:
+        return None if interval is None else (self.state.env_steps // interval + 1) * interval
 
     # Folder, loggers, signals
 
@@ -317,10 +345,10 @@ class Run:
             "command": checkpointing.command_line(),
         }
         path = self.out_dir / "config.json"
-        if resumed and path.exists():  # what the run was begun with stays, and what it goes on with is added
+        if resumed and path.exists():  # what the run was started with stays, and what it resumes with is added
             again = {name: description[name] for name in ("versions", "git_commit", "command")}
             first = json.loads(path.read_text())
-            sessions = [*first.get("resumed", []), {"from_step": self.trainer.env_steps, **again}]
+            sessions = [*first.get("resumed", []), {"from_step": self.state.env_steps, **again}]
             description = {
                 **first,
                 "total_steps": self.total_steps,
@@ -334,7 +362,7 @@ class Run:
     def _open_tensorboard(self) -> Logger | None:
         if not self.trainer.config.tensorboard:
             return None
-        purge = self.trainer.env_steps + 1 if self.trainer.started else None
+        purge = self.state.env_steps + 1 if self.state.started else None
         return open_tensorboard(self.out_dir / "tensorboard", purge)
 
     def _open_wandb(self) -> Logger | None:
@@ -351,13 +379,13 @@ class Run:
             self._previous_handlers[number] = signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._stop_signal is not None:  # asked twice: the user does not want to wait
+        if self._stop_signal is not None:  # the second time: the user does not want to wait
             raise KeyboardInterrupt
         self._stop_signal = number
 
 
 def make_folder(folder: Path) -> None:
-    """Make a run's folder.
+    """Create a run's folder.
 
     Raises:
         ValueError: It cannot be written to.
@@ -366,6 +394,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         writable = os.access(folder, os.W_OK)
     except OSError as error:
-        raise ValueError(f"out_dir: {folder} cannot be made ({error.strerror}); choose another folder.") from error
+        raise ValueError(f"out_dir: {folder} cannot be created ({error.strerror}); choose another folder.") from error
     if not writable:
         raise ValueError(f"out_dir: {folder} cannot be written to; choose another folder.")

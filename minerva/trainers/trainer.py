@@ -1,92 +1,131 @@
-"""What every trainer is: environments, counters, evaluation, and a state that is saved and loaded whole."""
+"""What every trainer has: environments, an agent, evaluation, and a state that is saved and loaded whole."""
 
 from __future__ import annotations
 
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
-import numpy as np
 import torch
-from gymnasium import spaces
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from minerva import checkpointing, environments
+from minerva.acceleration.applied import Acceleration, check_compiler, choose_acceleration
 from minerva.callbacks import CallbackLike
 from minerva.checkpointing import CheckpointError
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import space_to_plain
 from minerva.evaluation import Evaluation, Evaluator
+from minerva.networks.encoders import MakeEncoder
+from minerva.networks.heads import head_for
 from minerva.storage.replay import ReplayBuffer
 from minerva.storage.segments import DamagedReplayError
+from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes, eval_mode
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
-from minerva.trainers.run import Run, TrainingResult
-from minerva.utils.cores import usable_cores
+from minerva.trainers.health import Health, Rule
+from minerva.trainers.run import Run, RunState, TrainingResult
+from minerva.utils.cores import keep_freed_memory, usable_cores
+from minerva.utils.seeding import initialization_seed
 
-ROWS_A_THREAD = 256
-"""Rows of a gradient step that occupy a thread of torch: with fewer, threads wait for each other too often."""
+ROWS_PER_THREAD = 256
+"""Rows of a gradient step that keep a thread of torch busy: with fewer, threads wait for each other too often."""
 
 
 class Trainer(ABC):
     """The part of a trainer that is the same for every algorithm.
 
-    An algorithm adds its networks and optimizers (`learning_state`, `load_learning_state`), how it acts, and the loop
-    that it runs in.
+    `OnPolicyTrainer` and `OffPolicyTrainer` add a collector and a loop, an algorithm its agent and its update.
+
+    Args:
+        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
+        seed: Environment i is seeded from ``seed + i``; every other generator is spawned from it.
+        device: "auto", "cpu", "cuda", …
+        config: The algorithm's config; by default its defaults.
+        **fields: Fields of the config, on top of `config`.
 
     Attributes:
-        env_steps: Environment steps taken, restarting ones included.
-        updates: Updates made.
-        last_step: What the newest step gave.
-        best_return: Highest mean return of an evaluation so far.
+        agent: The networks.
+        actor: How they act while experience is collected.
+        run_state: How far the run has come.
+        last_step: What the newest step of the environments returned.
+        acceleration: How updates run; chosen when the run's length is known, and kept to its end.
     """
 
     algorithm: ClassVar[str]
+    config_class: ClassVar[type[RunConfig]]
     fixed_fields: ClassVar[tuple[str, ...]] = ()
-    """Settings that a saved policy is shaped by: one made with others cannot be taken over."""
+    """Settings that shape a saved policy: it cannot be loaded with others."""
     resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs",)
-    """Settings that the rest of a saved run is shaped by: it cannot go on with others."""
+    """Settings that shape the rest of a saved run: it cannot resume with others."""
+    worth_compiling: ClassVar[Mapping[str, int]]
+    """From how many gradient steps of a run on compiling them saves time, by type of device."""
     drops_non_finite: ClassVar[bool] = False
-    """Whether a step that is not finite is left out of what is learned from; else the run ends there."""
+    """Whether a step that is not finite is left out of what is learned from; otherwise the run ends there."""
     config: RunConfig
-    agent: nn.Module
-    log: Callable[[str, float | Tensor], None]
-    """Log a number of a callback's own at the current step; there while a run is open."""
-    memory: ReplayBuffer | None = None
-    """What is too large to be written whole into each checkpoint; it is saved beside it."""
+    agent: BaseAgent
+    actor: Actor
+    replay: ReplayBuffer | None = None
+    """Saved beside the checkpoint, because it is too large to be written whole every time."""
 
-    def __init__(self, env_id: str | EnvFactory, seed: int, device: str, config: RunConfig) -> None:
+    def __init__(
+        self,
+        env_id: str | EnvFactory,
+        seed: int = 42,
+        device: str = "auto",
+        config: RunConfig | None = None,
+        **fields: Any,
+    ) -> None:
+        self.config = config = self.config_class.from_fields(config, fields)
         self.env_name = environments.display_name(env_id)
         self.seed = whole_number("seed", seed, at_least=0)
         self.device = resolve_device(device)
-        self.config = config
-        self.env_steps = 0
-        self.updates = 0
-        self.next_evaluation = 0
-        self.evaluated_at: int | None = None  # the step of the newest evaluation
-        self.best_return = -float("inf")
+        self.run_state = RunState()
         self.last_step: environments.Step | None = None
-        self.started = False  # whether there is anything to go on from
-        self.total_steps: int | None = None  # of the newest call of `train`
-        self.log_position = 0  # where the log stood when the state was saved
-        self.locate_log: Callable[[], int] | None = None  # where it stands now, while a run is open
-        self.out_dir: Path | None = None
+        self.acceleration: Acceleration | None = None
+        self._accelerated: Acceleration | None = None  # how updates run now
         self.notes: list[str] = []  # said at the start of the next run
+        self._run: Run | None = None  # while `train` is running
         self._factory = environments.resolve(env_id, config.env_kwargs)
         self.env = self._make_environment(env_id)
         self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
         self.evaluator = self._make_evaluator()
-        with self.closing_on_error():
+        with self.close_envs_on_error():
             self.action_dim = self._check_action_space()
+        self.health = Health(self.health_rules())
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps taken, restarting ones included."""
+        return self.run_state.env_steps
+
+    @property
+    def updates(self) -> int:
+        """Updates made."""
+        return self.run_state.updates
+
+    @property
+    def best_return(self) -> float:
+        """Highest mean return of an evaluation so far."""
+        return self.run_state.best_return
+
+    @property
+    def total_steps(self) -> int | None:
+        """Environment steps of the newest call of `train`, or of the run that was loaded."""
+        return self.run_state.total_steps
+
+    @property
+    def out_dir(self) -> Path | None:
+        """The run's folder, once there is one."""
+        return self.run_state.out_dir
 
     @contextmanager
-    def closing_on_error(self) -> Iterator[None]:
-        """Close the environments where a mistake is found after they were made."""
+    def close_envs_on_error(self) -> Iterator[None]:
+        """Close the environments if a mistake is found after they were made."""
         try:
             yield
         except ValueError:
@@ -110,25 +149,37 @@ class Trainer(ABC):
         config = self.config
         return Evaluator(self._factory, config.eval_episodes, self.seed, config.eval_max_steps, self.drops_non_finite)
 
+    def _make_agent(self, make_encoder: MakeEncoder | None = None) -> BaseAgent:
+        env = self.env
+        shapes = Shapes(env.raw_observation_space, env.action_space, env.observation_dim, env.mask_dim, make_encoder)
+        with initialization_seed(self.seed), self.close_envs_on_error():
+            return self.build_agent(self.config, shapes, self.device)
+
     def _check_action_space(self) -> int:
-        """Give A.
+        """Return A.
 
         Raises:
             ValueError: The action space is not supported.
         """
-        space = self.env.action_space
-        if not isinstance(space, spaces.Box):
-            raise ValueError(
-                f"env: {self.env_name} has the action space {space}; {self.algorithm} is for a Box (continuous "
-                "actions). Choose such an environment, or use ppo or vmpo."
-            )
-        return int(np.prod(space.shape))
+        try:
+            return head_for(self.env.action_space).action_dim
+        except ValueError as error:
+            raise ValueError(f"env: {self.env_name} has an unsupported {error}") from error
 
     # What an algorithm provides
 
+    def health_rules(self) -> Sequence[Rule]:
+        """Return what can go wrong with the algorithm."""
+        return ()
+
+    @classmethod
+    @abstractmethod
+    def build_agent(cls, config: Any, shapes: Shapes, device: torch.device) -> BaseAgent:
+        """Build the agent that a config describes."""
+
     @abstractmethod
     def useful_threads(self) -> int:
-        """Give the number of torch's threads that its gradient steps are fastest with on a CPU of many cores."""
+        """Return with how many threads of torch gradient steps are fastest on a CPU of many cores."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -140,42 +191,62 @@ class Trainer(ABC):
 
     @abstractmethod
     def too_short(self, total_steps: int) -> str | None:
-        """Say why a run of so many steps would learn nothing; None if it would."""
+        """Return why a run of so many steps would learn nothing; None if it would learn."""
 
     @abstractmethod
     def final_step(self, total_steps: int) -> int:
-        """Give the environment step at which a run of so many steps ends."""
+        """Return the environment step at which a run of so many steps ends."""
 
     @abstractmethod
     def between_updates(self) -> bool:
-        """Whether no experience has been collected since the newest update."""
+        """Return whether no experience has been collected since the newest update."""
 
     @abstractmethod
-    def deterministic_action(self, obs: Tensor) -> Tensor:
-        """Act in raw observations ``[B, O]`` with frozen normalizers: ``[B, A]``."""
-
-    def evaluation_policy(self) -> Callable[[Tensor], Tensor]:
-        """Give the policy for the episodes of one evaluation; one with a memory begins with an empty one."""
-        return self.deterministic_action
+    def gradient_steps(self, total_steps: int) -> float:
+        """Return the gradient steps of a run of so many environment steps."""
 
     @abstractmethod
     def learning_state(self) -> dict[str, Any]:
-        """Give everything of the algorithm that a run consists of."""
+        """Return everything that a run consists of besides the agent, the action noise and the health."""
 
     @abstractmethod
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
-        """Take it back; returns a sentence where that is not exact."""
+        """Load it; return a sentence where that is not exact."""
 
-    def moved_from(self, device: str) -> str:
-        """Say what a run loses that was on another kind of device before."""
+    def device_change_note(self, device: str) -> str:
+        """Return what a run loses that was on another type of device before."""
         return (
-            f"the run was on {device} and goes on on {self.device.type}, where its noise starts anew: it is not bit "
+            f"the run was on {device} and resumes on {self.device.type}, where its noise starts again: it is not bit "
             "for bit what it would have been"
         )
 
-    def remember_anew(self) -> str:
-        """Go on from a checkpoint that was saved without `memory`; returns a sentence about it."""
+    def restart_with_empty_replay(self) -> str:
+        """Continue from a checkpoint without its replay buffer; return a sentence about it."""
         raise NotImplementedError
+
+    @abstractmethod
+    def set_acceleration(self, acceleration: Acceleration) -> None:
+        """Run updates this way from now on."""
+
+    def accelerate(self, run: Run) -> None:
+        """Choose how updates run, once for the whole run, and tell the user."""
+        wanted = self.config.compile
+        if self.acceleration is None:
+            policy, steps = self.agent.policy, self.gradient_steps(run.total_steps)
+            worth = {} if policy.takes_bytes else self.worth_compiling  # convolutions gain little from the compiler
+            self.acceleration = choose_acceleration(wanted, self.device, steps, worth, policy.static)
+        self.acceleration, note = check_compiler(self.acceleration)
+        if note is not None:
+            run.say(note)
+        if self.acceleration != self._accelerated:  # otherwise what was compiled would be lost
+            self.set_acceleration(self.acceleration)
+            self._accelerated = self.acceleration
+
+    def check_health(self, metrics: Mapping[str, float]) -> None:
+        """Warn the user where metrics say that learning is broken."""
+        for warning in self.health.check(metrics):
+            if self._run is not None:
+                self._run.warn(warning)
 
     # Training
 
@@ -200,31 +271,47 @@ class Trainer(ABC):
         if reason is not None:
             print(reason)
             return TrainingResult(folder, self.env_steps, self.updates, None, None, None)
-        if self.started and self.out_dir is not None and self.out_dir.resolve() == folder.resolve():
+        if self.run_state.started and self.out_dir is not None and self.out_dir.resolve() == folder.resolve():
             folder = self.out_dir
         elif holds_a_run(folder):
             raise ValueError(
-                f"out_dir: {folder} holds a run already. Go on with it (--resume, or trainer.load), or choose another."
+                f"out_dir: {folder} holds a run already. Resume it (--resume, or trainer.load), or choose another."
             )
+        keep_freed_memory()
+        self.actor.invalidate()  # the agent may have been given other weights
         threads = torch.get_num_threads()
         useful = max(1, min(self.useful_threads(), threads, usable_cores()))
         torch.set_num_threads(self.config.torch_threads or useful)
+        notes, self.notes = self.notes, []
+        self._run = run = Run(self, self.run_state, total_steps, folder, callbacks, notes)
         try:
-            with Run(self, total_steps, folder, callbacks) as run:
+            with run:
                 self.run_loop(run)
         finally:
+            self._run = None
             torch.set_num_threads(threads)
         return TrainingResult(
             folder, self.env_steps, self.updates, run.first_evaluation, run.last_evaluation, run.stopped_by
         )
 
+    def log(self, name: str, value: float | Tensor) -> None:
+        """Log a number of a callback's own at the current environment step.
+
+        Raises:
+            RuntimeError: No run is open.
+            ValueError: The name cannot be used, or the value is not one number.
+        """
+        if self._run is None:
+            raise RuntimeError("trainer.log: works within a call of `train`, from a callback; no run is open.")
+        self._run.log_value(name, value)
+
     def default_folder(self) -> Path:
-        """Name a new folder under ``runs/``."""
+        """Return the name of a new folder under ``runs/``."""
         moment = time.strftime("%Y%m%d-%H%M%S")
         name = self.env_name.replace("/", "-").replace(":", "-")
         folder = Path("runs") / self.algorithm / name / f"{moment}-seed{self.seed}"
-        twins = (folder.with_name(f"{folder.name}-{k}") for k in itertools.count(2))
-        return folder if not folder.exists() else next(twin for twin in twins if not twin.exists())
+        others = (folder.with_name(f"{folder.name}-{k}") for k in itertools.count(2))
+        return folder if not folder.exists() else next(other for other in others if not other.exists())
 
     @overload
     def evaluate(self) -> Evaluation: ...
@@ -233,15 +320,9 @@ class Trainer(ABC):
     def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation | None: ...
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
-        """Run deterministic episodes in environments of their own; None where `should_stop` broke it off."""
-        policy = self.evaluation_policy()
-
-        @torch.no_grad()
-        def act(observations: NDArray[Any]) -> NDArray[np.float32]:
-            actions: NDArray[np.float32] = policy(torch.from_numpy(observations).to(self.device)).cpu().numpy()
-            return actions
-
-        return self.evaluator.run(act, should_stop or (lambda: False))
+        """Run deterministic episodes in environments of their own; None where `should_stop` stopped it early."""
+        with eval_mode(self.agent):
+            return self.evaluator.run(ActingPolicy(self.agent), should_stop or (lambda: False))
 
     def close(self) -> None:
         """Close the environments."""
@@ -251,62 +332,62 @@ class Trainer(ABC):
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the whole run: networks, optimizers, normalizers, counters, generators, rollout, environments."""
-        if self.locate_log is not None:
-            self.log_position = self.locate_log()
+        """Return all that learns and collects: networks, optimizers, normalizers, generators, rollout, environments."""
         return {
-            "started": self.started,
-            "env_steps": self.env_steps,
-            "updates": self.updates,
-            "next_evaluation": self.next_evaluation,
-            "evaluated_at": self.evaluated_at,
-            "best_return": self.best_return,
-            "log_position": self.log_position,
+            "device": self.device.type,
+            "acceleration": None if self.acceleration is None else tuple(self.acceleration),
+            "agent": self.agent.state_dict(),
+            "acting_device": self.actor.device.type,
+            "action_noise": self.actor.generator.get_state(),
+            "health": self.health.state_dict(),
             **self.learning_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
-        """Take a run back; returns a sentence where its environments could not do so exactly."""
-        self.started = state["started"]
-        self.env_steps = state["env_steps"]
-        self.updates = state["updates"]
-        self.next_evaluation = state["next_evaluation"]
-        self.evaluated_at = state["evaluated_at"]
-        self.best_return = state["best_return"]
-        self.log_position = state["log_position"]
-        return self.load_learning_state(state)
+        """Load it; return a sentence where that is not exact."""
+        self.agent.load_state_dict(state["agent"])
+        self.actor.invalidate()
+        self.health.load_state_dict(state["health"])
+        note = self.load_learning_state(state)
+        if state["acting_device"] == self.actor.device.type:
+            self.actor.generator.set_state(state["action_noise"])
+        if state["device"] != self.device.type:
+            return note or self.device_change_note(state["device"])
+        self.acceleration = None if state["acceleration"] is None else Acceleration(*state["acceleration"])
+        return note
 
-    def save(self, path: str | Path, memory: bool = True) -> None:
-        """Write a checkpoint from which training goes on exactly.
+    def save(self, path: str | Path, replay: bool = True) -> None:
+        """Write a checkpoint from which training resumes exactly.
 
         Args:
-            path: The file. A replay is written into a folder beside it, ``<name>.memory``: only what is new in it.
-            memory: Whether the replay is saved too. Without it a run that goes on from here has to collect anew.
+            path: The file. A replay buffer is written into a folder beside it, ``<name>.replay``: only what is new.
+            replay: Whether the replay buffer is saved too. Without it a resumed run has to collect again.
         """
         path = Path(path)
-        folder = memory_folder(path)
-        index = self.memory.save(folder) if memory and self.memory is not None else None
+        folder = replay_folder(path)
+        index = self.replay.save(folder) if replay and self.replay is not None else None
+        if self._run is not None:
+            self._run.note_log_position()
         checkpointing.write(
             path,
             {
-                "memory": index,
+                "replay": index,
                 "algorithm": self.algorithm,
                 "env_id": self.env_name,
                 "seed": self.seed,
-                "device": self.device.type,
-                "total_steps": self.total_steps,
                 "config": self.config.to_plain(),
                 "observation_space": space_to_plain(self.env.raw_observation_space),
                 "action_space": space_to_plain(self.env.action_space),
                 "mask_dim": self.env.mask_dim,
+                "run": self.run_state.to_plain(),
                 "state": self.state_dict(),
             },
         )
-        if index is not None and self.memory is not None:
-            self.memory.clean(folder, index)  # not before: until here, the files were those of the old checkpoint
+        if index is not None and self.replay is not None:
+            self.replay.clean(folder, index)  # not before: until here, the files belonged to the old checkpoint
 
     def load(self, path: str | Path) -> None:
-        """Go on from a checkpoint, or from the newest one in a run's folder.
+        """Resume from a checkpoint, or from the newest one in a run's folder.
 
         Raises:
             CheckpointError: It cannot be read, or belongs to another algorithm, environment or shape.
@@ -315,21 +396,20 @@ class Trainer(ABC):
         self._check(file, checkpoint, (*self.fixed_fields, *self.resumed_fields))
         if note is not None:
             self.notes.append(note)
-        if checkpoint["seed"] != self.seed:  # what is left of the constructor's seed are the evaluation's
+        if checkpoint["seed"] != self.seed:  # only the evaluation still uses the constructor's seed
             self.seed = checkpoint["seed"]
             self.evaluator.close()
             self.evaluator = self._make_evaluator()
-        index, lost = checkpoint.get("memory"), "this checkpoint holds no replay"
-        if self.memory is not None and index is not None:
+        index, lost = checkpoint["replay"], "this checkpoint holds no replay buffer"
+        if self.replay is not None and index is not None:
             try:
-                self.memory.load(memory_folder(file), index)
-            except DamagedReplayError as error:  # what was learned is whole, and worth more than what was collected
+                self.replay.load(replay_folder(file), index)
+            except DamagedReplayError as error:  # what was learned is intact, and worth more than what was collected
                 index, lost = None, str(error).rstrip(".")
         note = self.load_state_dict(checkpoint["state"])
-        forgotten = f"{lost}: {self.remember_anew()}" if self.memory is not None and index is None else None
-        self.out_dir = file.parent
-        self.total_steps = checkpoint["total_steps"]
-        self.notes.append(f"Going on from {file.name} at step {self.env_steps:,}.")
+        self.run_state = RunState(**checkpoint["run"], out_dir=file.parent)
+        forgotten = f"{lost}: {self.restart_with_empty_replay()}" if self.replay is not None and index is None else None
+        self.notes.append(f"Resuming from {file.name} at step {self.env_steps:,}.")
         self.notes.extend(f"Note: {text}." for text in (note, forgotten) if text is not None)
 
     def init_from(self, path: str | Path) -> None:
@@ -343,6 +423,7 @@ class Trainer(ABC):
         if note is not None:
             self.notes.append(note)
         self.agent.load_state_dict(checkpoint["state"]["agent"])
+        self.actor.invalidate()
         self.notes.append(f"Starting from the policy in {file}.")
 
     def _check(self, file: Path, checkpoint: dict[str, Any], fixed_fields: tuple[str, ...]) -> None:
@@ -370,10 +451,10 @@ class Trainer(ABC):
 
 
 def whole_number(name: str, value: Any, at_least: int) -> int:
-    """Take a whole number, NumPy's too.
+    """Return a whole number, NumPy's too, as Python's.
 
     Raises:
-        ValueError: It is none, or too small.
+        ValueError: It is not a whole number, or too small.
     """
     if not isinstance(value, Integral) or value < at_least:
         raise ValueError(f"{name}: must be a whole number from {at_least} on, got {value!r}.")
@@ -392,15 +473,15 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device: {name!r} is not to be had here; use auto or cpu.") from error
+        raise ValueError(f"device: {name!r} is not available here; use auto or cpu.") from error
     return device
 
 
-def memory_folder(checkpoint: Path) -> Path:
-    """Name the folder beside a checkpoint that holds what is too large for it."""
-    return checkpoint.with_name(checkpoint.name.removesuffix(".pt") + ".memory")
+def replay_folder(checkpoint: Path) -> Path:
+    """Return the folder beside a checkpoint that holds its replay buffer."""
+    return checkpoint.with_name(checkpoint.name.removesuffix(".pt") + ".replay")
 
 
 def holds_a_run(folder: Path) -> bool:
-    """Whether a folder was written by a run."""
+    """Return whether a folder was written by a run."""
     return (folder / "config.json").exists() or any(folder.glob("*_last.pt"))

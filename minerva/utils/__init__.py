@@ -1,1 +1,1 @@
-"""Small tools that know nothing of reinforcement learning."""
+"""Small tools that are independent of reinforcement learning."""

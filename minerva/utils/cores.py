@@ -1,4 +1,4 @@
-"""How many cores a run may use, and how its threads share them with others."""
+"""CPU cores: how many a run may use, and how its threads wait."""
 
 from __future__ import annotations
 
@@ -7,44 +7,55 @@ import os
 import sys
 from pathlib import Path
 
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Where Linux keeps a container's share of the processor: microseconds a period, and the period."""
+CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""File with the CPU quota of a Linux container: microseconds per period, and the period."""
 
 
 def usable_cores() -> int:
-    """Count the cores for threads and worker processes that nobody has set a number of.
+    """Return the default number of threads and worker processes.
 
-    Those that this process may run on, no more than its container's share of them, and no more than
-    ``OMP_NUM_THREADS``: who sets it runs several things beside each other.
+    This is the number of cores that this process may run on, limited by the quota of its container and by
+    ``OMP_NUM_THREADS``, which users set when they run several processes at once.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min(cores, _quota(), _asked_for())))
+    return max(1, int(min(cores, _cgroup_quota(), _omp_num_threads())))
 
 
-def _quota() -> float:
+def _cgroup_quota() -> float:
     try:
-        share, period = QUOTA.read_text().split()
-        return math.ceil(int(share) / int(period))
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        quota, period = CGROUP_QUOTA.read_text().split()
+        return math.ceil(int(quota) / int(period))
+    except (OSError, ValueError):  # no container, or no limit ("max")
         return math.inf
 
 
-def _asked_for() -> float:
+def _omp_num_threads() -> float:
     number = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     return int(number) if number.strip().isdigit() else math.inf
 
 
-SPINS = "1000"
-"""Turns that a thread waits for others of its process before it sleeps: with fewer a run alone is slower, with more two
-runs at once are (`benchmarks/two_runs.py`)."""
+SPIN_COUNT = "1000"
+"""Spins of a thread that waits for others before it sleeps: with fewer, a single run is slower; with more, two runs at
+once are (`benchmarks/two_runs.py`)."""
 
 
 def wait_briefly() -> None:
-    """Let threads of torch that wait for each other give their core away soon, unless somebody has said how they wait.
+    """Let waiting threads of torch release their core soon, unless the user has set how they wait.
 
-    GNU's OpenMP lets them hold it for milliseconds: with two runs on a machine, each then waits most of the
-    time for threads whose cores the other's waiting threads hold. It asks once, when torch is loaded; where torch was
-    imported before, this is too late.
+    By default, GNU OpenMP lets a waiting thread keep its core for milliseconds: with two runs on a machine, each then
+    waits most of the time for cores that waiting threads of the other hold. This must run before torch is imported,
+    because OpenMP reads the setting once.
     """
     if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library reuse freed memory instead of returning it to the system after every gradient step.
+
+    glibc keeps blocks up to the size of the largest one that was freed, at most 32 MiB (mallopt(3)). The pages of this
+    block are never touched. Otherwise each step may have to fault its memory in again, which costs up to a fifth of it.
+    """
+    import torch
+
+    torch.empty(2**25 - 2**16, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""What a measurement was made on, and how much memory it took."""
+"""The hardware of a measurement, and the peak memory of this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if sys.platform != "win32":
 
 
 def hardware() -> str:
-    """Name the processor and count its cores."""
+    """Return the name of the processor and its number of cores."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -23,21 +23,21 @@ def hardware() -> str:
 
 
 def gpu() -> str:
-    """Name the GPU."""
+    """Return the name of the GPU, or "no GPU"."""
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
 
 
 def peak_memory() -> int | None:
-    """Give the most memory that this process has been resident in so far, in bytes; None where nobody counts it."""
+    """Return the peak resident memory of this process in bytes, or None if the system does not count it."""
     status = Path("/proc/self/status")
     if status.exists():
-        # Not from getrusage: on Linux a process inherits there what the one that started it had.
+        # Not from getrusage: on Linux, a process inherits the peak of its parent there.
         found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
         if found is not None:
             return 1024 * int(found[1])
     if sys.platform == "win32":
         return None
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

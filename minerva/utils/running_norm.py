@@ -11,16 +11,16 @@ from torch import Tensor, nn
 
 
 class RunningNorm(nn.Module):
-    """Normalizes vectors by the mean and variance of everything taken in so far.
+    """Normalize vectors by the running mean and variance of all samples so far.
 
-    The statistics are float64 buffers, hence part of every `state_dict`: a sum over hundreds of millions of samples
-    loses nothing. They move only in `update`.
+    The statistics are buffers, so they are part of every `state_dict`, and float64, so they stay exact over hundreds of
+    millions of samples. Only `update` and `see` change them.
 
     Args:
         dim: Length of the vectors.
         clip: Normalized values are clipped to ``[-clip, clip]``.
-        eps: Added to the variance before the root.
-        passed: How many entries follow those that are normalized, and pass as they are (an action mask).
+        eps: Added to the variance before the square root.
+        passed: Number of entries after the normalized ones that pass unchanged (an action mask).
     """
 
     mean: Tensor
@@ -38,29 +38,28 @@ class RunningNorm(nn.Module):
         self._views: tuple[Tensor | None, Any] | None = None
 
     def update(self, x: Tensor | NDArray[Any]) -> None:
-        """Take in a batch B beside all that came before it, A (Chan et al.'s parallel form of Welford's algorithm).
+        """Update the statistics of all samples so far, A, with a batch B (Chan et al.'s parallel Welford algorithm).
 
         Args:
             x: Vectors, ``[B, dim + passed]``; an empty batch changes nothing.
         """
-        self.take_in(self._float64(x))
+        self._update(self._float64(x))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalize vectors of any batch shape, in their own dtype; no gradient passes."""
+        """Normalize vectors of any batch shape, in their own dtype, without gradient."""
         result = torch.as_tensor(self._normalized(self._float64(x))).to(x.dtype)
         return result if self.passed == 0 else torch.cat([result, x[..., -self.passed :]], dim=-1)
 
     def see(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Do what `update` and then `forward` do, for an array ``[B, dim + passed]`` on the CPU."""
+        """Update the statistics with an array ``[B, dim + passed]`` on the CPU and return it normalized."""
         values = self._float64(x)
-        self.take_in(values)
+        self._update(values)
         result: NDArray[np.float32] = self._normalized(values).astype(np.float32)
         return result if self.passed == 0 else np.concatenate([result, x[:, -self.passed :]], axis=1)
 
-    # The formulas, for arrays and tensors alike
+    # The formulas, for both arrays and tensors
 
-    def take_in(self, batch: Any) -> None:
-        """Do what `update` does, for a batch that is float64 already, an array where the statistics are on the CPU."""
+    def _update(self, batch: Any) -> None:
         rows = len(batch)
         if rows == 0:
             return
@@ -69,7 +68,7 @@ class RunningNorm(nn.Module):
         batch_mean = batch[0] if rows == 1 else batch.sum(0) / rows
         # LaTeX: n_B \sigma_B^2 = \sum_{i \in B} (x_i - \bar{x}_B)^2
         squares = 0.0 if rows == 1 else ((batch - batch_mean) ** 2).sum(0)
-        counter[...], mean[...], var[...] = merged(counter.item(), mean, var, rows, batch_mean, squares)
+        counter[...], mean[...], var[...] = merge_moments(counter.item(), mean, var, rows, batch_mean, squares)
 
     def _normalized(self, values: Any) -> Any:
         mean, var, _ = self._statistics()
@@ -79,10 +78,10 @@ class RunningNorm(nn.Module):
         return clip((values - mean) / deviation, -self.clip, self.clip)
 
     def _float64(self, x: Tensor | NDArray[Any]) -> Any:
-        """Give what is normalized of x in float64, as an array where the statistics are on the CPU, else as a tensor.
+        """Return the normalized entries of x in float64: an array if the statistics are on the CPU, else a tensor.
 
-        For the short vectors of a control task torch's dispatch costs several times the work itself. Both kinds speak
-        the same operators, so the formulas are written once.
+        For the short vectors of control tasks, torch's dispatch costs several times the computation. Arrays and tensors
+        share the operators, so each formula is written once.
         """
         if self.passed:
             x = x[..., : -self.passed]
@@ -92,35 +91,37 @@ class RunningNorm(nn.Module):
         return values.astype(np.float64)
 
     def _statistics(self) -> tuple[Any, Any, Any]:
-        """Give mean, variance and count, on the CPU as arrays that share the buffers' memory."""
+        """Return mean, variance and count, on the CPU as arrays that share the buffers' memory."""
         mean = self._buffers["mean"]
-        if self._views is None or self._views[0] is not mean:  # moved to another device, or not looked at yet
-            held = (self.mean, self.var, self.count)
-            self._views = (mean, tuple(part.numpy() for part in held) if self.mean.device.type == "cpu" else held)
+        if self._views is None or self._views[0] is not mean:  # first use, or moved to another device
+            buffers = (self.mean, self.var, self.count)
+            self._views = (mean, tuple(part.numpy() for part in buffers) if self.mean.device.type == "cpu" else buffers)
         return self._views[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_views": None}  # a copy has memory of its own
+        return {**self.__dict__, "_views": None}  # a copy has its own memory
 
 
 def _clip(x: Any, low: float, high: float) -> Any:
-    """Do what NumPy's clip does, which takes several times as long for a few numbers."""
+    """Clip an array; for a few numbers, several times faster than `numpy.clip`."""
     return np.minimum(np.maximum(x, low), high)
 
 
-def merged(count: float, mean: Any, var: Any, rows: float, batch_mean: Any, squares: Any) -> tuple[float, Any, Any]:
-    """Merge what is known of samples A with what is known of a batch B (Chan et al.), for numbers, arrays or tensors.
+def merge_moments(
+    count: float, mean: Any, var: Any, rows: float, batch_mean: Any, squares: Any
+) -> tuple[float, Any, Any]:
+    """Merge count, mean and variance of samples A with those of a batch B (Chan et al.): numbers, arrays or tensors.
 
     Args:
         count: n_A.
-        mean: Of A.
-        var: Of A.
+        mean: Mean of A.
+        var: Variance of A.
         rows: n_B.
-        batch_mean: Of B.
-        squares: Of the deviations of B from its mean, added up.
+        batch_mean: Mean of B.
+        squares: Sum of squared deviations of B from its mean.
 
     Returns:
-        Count, mean and variance of both together.
+        Count, mean and variance of A and B together.
     """
     # LaTeX: n = n_A + n_B
     total = count + rows

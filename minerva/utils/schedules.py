@@ -1,4 +1,4 @@
-"""Settings that change over a run: a number, a text such as "lin_2.5e-4", or a function of the remaining share."""
+"""Schedules: settings that change over a run, given as a number, a string such as "lin_2.5e-4", or a function."""
 
 from __future__ import annotations
 
@@ -8,108 +8,108 @@ from functools import partial
 from numbers import Real
 
 Schedule = float | str | Callable[[float], float]
-"""A number; "const_0.2", "lin_2.5e-4", "cos_3e-4" or "exp_1e-3"; or a function of the remaining share of training, from
-1 to 0."""
+"""A number; "const_0.2", "lin_2.5e-4", "cos_3e-4" or "exp_1e-3"; or a function of the remaining fraction of training,
+which falls from 1 to 0."""
 
 FUNCTION = "function"
-"""What stands for a function where only plain values can be kept."""
+"""Placeholder for a function where only plain values can be stored."""
 
 
-def constant(start: float, share: float) -> float:
-    """Stay at the value."""
+def constant(start: float, remaining: float) -> float:
+    """Return the start value."""
     return start
 
 
-def linear(start: float, share: float) -> float:
-    """Fall from the value to 0 in a straight line."""
+def linear(start: float, remaining: float) -> float:
+    """Decrease linearly from the start value to 0."""
     # LaTeX: x(s) = x_0 s
-    return start * share
+    return start * remaining
 
 
-def cosine(start: float, share: float) -> float:
-    """Fall from the value to 0 along half a cosine: slow at first, fast in the middle, slow at last."""
+def cosine(start: float, remaining: float) -> float:
+    """Decrease from the start value to 0 along half a cosine: slow, then fast, then slow."""
     # LaTeX: x(s) = \tfrac{1}{2} x_0 (1 - \cos \pi s)
-    return 0.5 * start * (1 - math.cos(math.pi * share))
+    return 0.5 * start * (1 - math.cos(math.pi * remaining))
 
 
-def exponential(start: float, share: float) -> float:
-    """Fall from the value to a hundredth of it, by the same factor in equal times: fast at first, slow at last."""
+def exponential(start: float, remaining: float) -> float:
+    """Decrease exponentially from the start value to a hundredth of it."""
     # LaTeX: x(s) = x_0 \cdot 100^{s - 1}
-    return start * math.pow(100, share - 1)
+    return start * math.pow(100, remaining - 1)
 
 
 _SHAPES = {"const": constant, "lin": linear, "cos": cosine, "exp": exponential}
 
 
 def as_schedule(name: str, value: Schedule, *, positive: bool = False) -> Callable[[float], float]:
-    """Turn a setting into a function of the share of training that remains.
+    """Convert a setting to a function of the remaining fraction of training.
 
     Args:
-        name: The setting's name, for the message.
+        name: The setting's name, for error messages.
         value: The setting.
-        positive: Whether a number, or the number in a text, has to be more than 0. A function may always give 0.
+        positive: Whether the number, or the number in the string, must be greater than 0. A function may return 0.
 
     Returns:
-        A function from the share, 1 at the start and towards 0, to a finite number that is not negative. It raises a
-        `ValueError` where a function that was given says otherwise.
+        A function from the remaining fraction, which falls from 1 to 0, to a finite number that is at least 0. It
+        raises a `ValueError` if the user's function returns anything else.
 
     Raises:
-        ValueError: It is none of the three, or not a finite number from 0 on, or stands for a function that was not
-            saved.
+        ValueError: `value` is none of the three, its number is not finite or is negative, or it is the placeholder of a
+            function that was not saved.
     """
     if isinstance(value, str):
         if value == FUNCTION:
-            raise ValueError(f"{name}: was a function, which a checkpoint does not hold; give the function again.")
+            raise ValueError(f"{name}: was a function, which a checkpoint cannot store; give the function again.")
         kind, _, number = value.partition("_")
         try:
             start = float(number)
         except ValueError:
             kind = ""
         if kind not in _SHAPES:
-            raise ValueError(_rule(name, value))
-        _check(name, start, value, positive)
+            raise ValueError(_kind_error(name, value))
+        _check_range(name, start, value, positive)
         return partial(_SHAPES[kind], start)
     if callable(value):
-        return partial(_called, name, value)
+        return partial(_call_checked, name, value)
     received: object = value
     if isinstance(received, bool) or not isinstance(received, Real):
-        raise ValueError(_rule(name, value))
-    _check(name, float(value), value, positive)
+        raise ValueError(_kind_error(name, value))
+    _check_range(name, float(value), value, positive)
     return partial(constant, float(value))
 
 
 def plain_schedule(value: Schedule) -> float | str:
-    """Give a setting as a checkpoint or JSON can hold it: a function becomes the text "function"."""
+    """Return a setting in a form for checkpoints and JSON: a function becomes the string "function"."""
     if isinstance(value, str):
         return str(value)
     return FUNCTION if callable(value) else float(value)
 
 
-def _called(name: str, function: Callable[[float], float], share: float) -> float:
+def _call_checked(name: str, function: Callable[[float], float], remaining: float) -> float:
     try:
-        value = float(function(share))
+        value = float(function(remaining))
     except Exception as error:
         raise ValueError(
-            f"{name}: its function must give a number for the remaining share {share}, but failed "
+            f"{name}: its function must return a number for the remaining fraction {remaining}, but failed "
             f"({type(error).__name__}: {error})."
         ) from error
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(
-            f"{name}: its function must give a finite number that is at least 0, got {value} for the remaining share "
-            f"{share}."
+            f"{name}: its function must return a finite number that is at least 0, got {value} for the remaining "
+            f"fraction {remaining}."
         )
     return value
 
 
-def _check(name: str, start: float, received: object, positive: bool) -> None:
+def _check_range(name: str, start: float, received: object, positive: bool) -> None:
     if not math.isfinite(start):
         raise ValueError(f"{name}: must be finite, got {received!r}.")
     if not (start > 0 if positive else start >= 0):
         raise ValueError(f"{name}: must be {'greater than' if positive else 'at least'} 0, got {received!r}.")
 
 
-def _rule(name: str, received: object) -> str:
+def _kind_error(name: str, received: object) -> str:
     return (
-        f"{name}: must be a number, a text such as 'lin_2.5e-4', 'cos_3e-4', 'exp_1e-3' or 'const_0.2', or a function "
-        f"of the remaining share; got {received!r}."
+        f"{name}: must be a number, a string such as 'lin_2.5e-4', 'cos_3e-4', 'exp_1e-3' or 'const_0.2', or a "
+        f"function of the remaining fraction; got {received!r}."
     )

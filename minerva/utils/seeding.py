@@ -1,4 +1,4 @@
-"""Random generators, one for each consumer, all spawned from the run's seed."""
+"""Random generators, one per consumer, all derived from the run's seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 def spawn_seed(seed: int, consumer: str) -> int:
     """Derive the seed of one consumer of randomness from the run's seed.
 
-    The name is part of the entropy, so a consumer added later leaves the streams of the others as they are.
+    The name is part of the entropy, so adding a consumer does not change the streams of the others.
 
     Args:
         seed: The run's seed.
@@ -28,21 +28,21 @@ def spawn_seed(seed: int, consumer: str) -> int:
 
 
 def torch_generator(seed: int, consumer: str, device: torch.device | str = "cpu") -> torch.Generator:
-    """Make the torch generator of one consumer."""
+    """Build the torch generator of one consumer."""
     return torch.Generator(device=device).manual_seed(spawn_seed(seed, consumer))
 
 
 @contextmanager
 def initialization_seed(seed: int) -> Iterator[None]:
-    """Initialize networks inside: torch's initializers draw from the global generator, which is put back after."""
+    """Seed torch's global generator, which initializes networks, within this context and restore it afterwards."""
     with torch.random.fork_rng(devices=[]):
-        # The CPU's alone: networks are made there, and `torch.manual_seed` would reseed every GPU for good.
-        torch.default_generator.manual_seed(spawn_seed(seed, "initialization"))
+        # Only the CPU's generator: networks are built there, and `torch.manual_seed` would also reseed every GPU.
+        torch.default_generator.manual_seed(spawn_seed(seed, "initialisation"))  # a key of the seed: never respell it
         yield
 
 
 def numpy_generator_state(generator: np.random.Generator) -> dict[str, Any]:
-    """Give a NumPy generator's state as plain values (its 128-bit integers as text)."""
+    """Return the state of a NumPy generator as plain values (128-bit integers as strings)."""
     state = generator.bit_generator.state
     return {
         "kind": state["bit_generator"],
@@ -54,7 +54,7 @@ def numpy_generator_state(generator: np.random.Generator) -> dict[str, Any]:
 
 
 def set_numpy_generator_state(generator: np.random.Generator, plain: dict[str, Any]) -> None:
-    """Put a NumPy (PCG64) generator into a state that `numpy_generator_state` gave."""
+    """Set the state of a NumPy (PCG64) generator from the plain values of `numpy_generator_state`."""
     generator.bit_generator.state = {
         "bit_generator": plain["kind"],
         "state": {"state": int(plain["state"], 16), "inc": int(plain["inc"], 16)},

@@ -1,4 +1,4 @@
-"""A real browser without a network, and pages for it."""
+"""A real browser without network access, and a server for pages."""
 
 import json
 import threading
@@ -52,7 +52,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a folder on this machine, as `python -m http.server` does; gives its address."""
+    """Serve a folder on this machine, as `python -m http.server` does, and yield its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -63,7 +63,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def look(driver: Chrome, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-    """Set the size of what is seen, down to a phone's, which no window of a desktop has, and the color scheme."""
+    """Set the size of the viewport, down to that of a phone, and the color scheme."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
@@ -71,12 +71,12 @@ def look(driver: Chrome, width: int = 1280, height: int = 900, dark: bool = Fals
 
 
 def complaints(driver: Chrome) -> list[str]:
-    """What the console has said since it was last asked."""
+    """Return the console messages since the last call."""
     return [entry["message"] for entry in driver.get_log("browser")]  # type: ignore[no-untyped-call]
 
 
 def requests(driver: Chrome) -> list[str]:
-    """Addresses that pages have asked for since they were last asked about; data: is not a request."""
+    """Return the URLs that pages requested since the last call, without data: URLs."""
     log = driver.get_log("performance")  # type: ignore[no-untyped-call]
     messages = [json.loads(entry["message"])["message"] for entry in log]
     addresses = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]

@@ -1,4 +1,4 @@
-"""What has to be installed on the machine."""
+"""Programs that tests need."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import pytest
 
 
 def need(*commands: str) -> str:
-    """Find a program; without it the test is skipped, or fails where everything is supposed to be installed."""
+    """Return the path of a program; without it the test is skipped, or fails on CI."""
     for command in commands:
         if (path := shutil.which(command)) is not None:
             return path

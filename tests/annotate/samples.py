@@ -1,4 +1,4 @@
-"""Source that tries to break pages, and a reader of pages that knows nothing of how they are made."""
+"""Source that tries to break pages, and an independent parser of pages."""
 
 import re
 from html.parser import HTMLParser
@@ -40,7 +40,7 @@ class A:
 # LaTeX: \\{\\{ x \\}\\} `tick` $
 print(A)
 '''
-# Formulas above, with the line of code that each belongs to.
+# The formulas above, by their line of code.
 HOSTILE_FORMULAS = {
     29: "a < b \\text{</span><script>window.pwned = 3</script>} & c",
     30: "z = \\alpha",
@@ -49,14 +49,14 @@ HOSTILE_FORMULAS = {
 
 
 def without_markers(source: str) -> list[str]:
-    """The lines that the first view shows, by plain matching; a string must say of itself that it is not a marker."""
+    """Return the lines of the first view; lines with "not a marker" in them are kept."""
     lines = source.removesuffix("\n").split("\n")
     kept = [line for line in lines if not re.match(r"\s*# LaTeX(\[[^\]]*\])?: ", line) or "not a marker" in line]
     return [re.sub(r"(?<=\S)\s+# LaTeX(\[[^\]]*\])?: .*", "", line) for line in kept]
 
 
 class Page(HTMLParser):
-    """Takes a page apart: blocks of code as lists of lines and formulas, and the tags that it is made of."""
+    """Parse a page into blocks of code (lists of lines and formulas), tags and ids."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=False)
@@ -97,5 +97,5 @@ class Page(HTMLParser):
         self.handle_data(chr(int(name)))  # as a browser does; Python's own drops control characters
 
     def lines(self, block: int = 0) -> list[str]:
-        """Text of a block's lines of code."""
+        """Return the text of a block's lines of code."""
         return [text for kind, text in self.blocks[block] if kind != "formula"]

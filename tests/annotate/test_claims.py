@@ -69,11 +69,11 @@ def test_tests_are_not_imported(tmp_path: Path) -> None:
         "pytest.mark.formula",
     ],
 )
-def test_arguments_that_are_not_plain_strings_are_told(tmp_path: Path, mark: str) -> None:
+def test_arguments_that_are_not_plain_strings_are_reported(tmp_path: Path, mark: str) -> None:
     claims, problems = read(tmp_path, f"x = 1\n@{mark}\ndef test_one(): ...\n")
     assert claims == []
     (problem,) = problems
-    assert str(problem).startswith("tests/test_a.py:2: formula mark cannot be read: its arguments must be two or more")
+    assert str(problem).startswith("tests/test_a.py:2: invalid formula mark: its arguments must be two or more")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_arguments_that_are_not_plain_strings_are_told(tmp_path: Path, mark: str
         ('p = [\n    pytest.param(1, marks=[mark.formula("m", "x")])\n]\n', "test_a.py", 2),
     ],
 )
-def test_marks_that_hold_nothing_are_told(tmp_path: Path, source: str, name: str, line: int) -> None:
+def test_marks_outside_of_tests_are_reported(tmp_path: Path, source: str, name: str, line: int) -> None:
     claims, problems = read(tmp_path, source, name)
     assert claims == []
     (problem,) = problems
@@ -103,7 +103,7 @@ def test_paths_are_shown_from_the_folder_given(tmp_path: Path, monkeypatch: pyte
         assert claim.path == path
 
 
-def test_other_marks_are_left_alone(tmp_path: Path) -> None:
+def test_other_marks_are_ignored(tmp_path: Path) -> None:
     source = '@pytest.mark.slow("formula")\n@formula("m", "x")\n@marks.formula("m", "x")\ndef test_one(): ...\n'
     assert read(tmp_path, source) == ([], [])
 

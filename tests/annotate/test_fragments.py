@@ -42,7 +42,7 @@ def test_every_line_stands_in_order_with_its_formula_above() -> None:
     ]
 
 
-def test_hostile_source_comes_out_as_text() -> None:
+def test_hostile_source_is_shown_as_text() -> None:
     found = module(HOSTILE)
     assert {formula.code_line: formula.latex for formula in found.formulas} == HOSTILE_FORMULAS
     html = annotated_source(found, NO_LINKS)

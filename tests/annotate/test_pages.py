@@ -66,7 +66,7 @@ def test_pages_for_mkdocs(package: Path) -> None:
     assert Page(annotations).blocks == [whole[1:], whole[3:], whole]
 
 
-def test_pages_bring_what_they_need(package: Path) -> None:
+def test_pages_include_their_scripts_and_styles(package: Path) -> None:
     out = package / "docs"
     write_pages(examine(package / "pkg"), out)
     assert all((out / name).is_file() for name in (*STYLESHEETS, *SCRIPTS))
@@ -76,7 +76,7 @@ def test_pages_bring_what_they_need(package: Path) -> None:
     assert "test" not in (out / "source" / "pkg.a.md").read_text().replace("Math-Annotated", "")
 
 
-def test_only_what_changed_is_written_and_what_is_gone_is_removed(package: Path) -> None:
+def test_only_changed_pages_are_written_and_old_ones_are_removed(package: Path) -> None:
     out = package / "docs"
     write_pages(examine(package / "pkg"), out)
     own = out / "source" / "own.md"
@@ -110,7 +110,7 @@ def test_places_that_cannot_be_written_to(package: Path) -> None:
     (package / "file").touch()
     with pytest.raises(ValueError, match=r"out: must be a folder, got the file .*file"):
         write_pages(examine(package / "pkg"), package / "file")
-    with pytest.raises(ValueError, match=r"single-file: must be a file, got the folder .*; name a file in it"):
+    with pytest.raises(ValueError, match=r"single-file: must be a file, got the folder .*; give a file in it"):
         write_single_file(examine(package / "pkg"), package)
 
 
@@ -132,7 +132,7 @@ def test_a_page_written_by_hand_is_not_overwritten(
     assert main(words) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err == (
-        f"minerva: out: docs/{page} is there and was not made by `minerva annotate`; name another place or move it.\n"
+        f"minerva: out: docs/{page} exists and was not written by `minerva annotate`; choose another path or move it.\n"
     )
     assert tree(package) == before
 
@@ -140,9 +140,9 @@ def test_a_page_written_by_hand_is_not_overwritten(
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("pkg/__init__.py", "single-file: must end in .html, got pkg/__init__.py; name it __init__.html."),
-        ("new.txt", "single-file: must end in .html, got new.txt; name it new.html."),
-        ("own.html", "single-file: own.html is there and was not made by `minerva annotate`"),
+        ("pkg/__init__.py", "single-file: must end in .html, got pkg/__init__.py; use __init__.html."),
+        ("new.txt", "single-file: must end in .html, got new.txt; use new.html."),
+        ("own.html", "single-file: own.html exists and was not written by `minerva annotate`"),
     ],
 )
 def test_a_file_that_is_something_else_is_not_overwritten(
@@ -157,7 +157,7 @@ def test_a_file_that_is_something_else_is_not_overwritten(
     assert tree(package) == before
 
 
-def test_a_file_that_was_made_here_is_made_again(package: Path) -> None:
+def test_a_generated_file_is_overwritten(package: Path) -> None:
     for name in ("maths.html", "MATHS.HTM"):
         out = package / name
         write_single_file(examine(package / "pkg" / "a.py"), out)
@@ -165,7 +165,7 @@ def test_a_file_that_was_made_here_is_made_again(package: Path) -> None:
         assert "source:pkg.sub" in out.read_text()
 
 
-def test_everything_is_read_once_however_much_is_made_of_it(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_source_file_is_read_once(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node, log = need("node", "nodejs"), package / "log"
     (package / "bin").mkdir()
     (package / "bin" / "node").write_text(f'#!/bin/sh\necho started >> "{log}"\nexec "{node}" "$@"\n')
@@ -210,7 +210,7 @@ def test_hostile_source_in_one_file(tmp_path: Path) -> None:
 # A package that was not written here
 
 
-def test_a_package_of_others(tmp_path: Path) -> None:
+def test_another_package(tmp_path: Path) -> None:
     spec = importlib.util.find_spec("rlax")
     assert spec is not None and spec.origin is not None
     original = Path(spec.origin).parent

@@ -3,7 +3,7 @@ import pytest
 from tests.annotate.programs import need
 
 
-def test_a_missing_program_skips_here_and_fails_where_it_must_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_skips_locally_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     assert need("no-such-program", "sh").endswith("/sh")
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="needs no-such-program or neither, which is not installed"):

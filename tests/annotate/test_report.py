@@ -31,7 +31,7 @@ def test_every_formula_of_minerva_parses_and_is_covered() -> None:
     assert report.summary == f"{len(report.modules)} modules, {n} formulas: {n} parsed, {n} covered by a test"
 
 
-def test_what_does_not_parse_is_told_with_its_place(tmp_path: Path) -> None:
+def test_formulas_that_do_not_parse_are_reported_with_their_place(tmp_path: Path) -> None:
     need("node", "nodejs")
     report = make(tmp_path, SOURCE + "# LaTeX: \\frac{1\nc = 1\nd = 2  # LaTeX:\n# LaTeX: z\n")
     assert report.summary == "1 module, 3 formulas: 2 parsed"
@@ -42,7 +42,7 @@ def test_what_does_not_parse_is_told_with_its_place(tmp_path: Path) -> None:
     assert report.uncovered == ()
 
 
-def test_what_no_test_covers_is_told_with_its_place(tmp_path: Path) -> None:
+def test_uncovered_formulas_are_reported_with_their_place(tmp_path: Path) -> None:
     report = make(tmp_path, SOURCE, claim("pkg.a", "x  -  y"))
     assert report.problems == ()
     assert [str(problem) for problem in report.uncovered] == ["pkg/a.py:1: no test covers x + y"]
@@ -52,52 +52,53 @@ def test_what_no_test_covers_is_told_with_its_place(tmp_path: Path) -> None:
     assert (covering.test, covering.path, covering.line) == ("test_it", "tests/test_a.py", 2)
 
 
-def test_a_claim_of_a_formula_that_changed_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_a_mark_of_a_changed_formula_is_reported_with_the_closest_one(tmp_path: Path) -> None:
     report = make(
         tmp_path, SOURCE + "# LaTeX: \\log q\nc = 1\n", claim("pkg.a", "x - y", "x - y - z", "x + y", "\\log q")
     )
     (problem,) = report.problems
     assert str(problem) == (
-        "tests/test_a.py:1: test_it claims a formula that is not there: x - y - z; the nearest in pkg.a is: x - y"
+        "tests/test_a.py:1: test_it is marked with a formula that does not exist: x - y - z; "
+        "the closest one in pkg.a is: x - y"
     )
     assert report.uncovered == ()
 
 
-def test_a_claim_of_a_module_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_a_mark_of_a_missing_module_is_reported_with_the_closest_one(tmp_path: Path) -> None:
     report = make(tmp_path, SOURCE, claim("pkg.aa", "x - y"))
-    assert report.problems[0].text.endswith("; pkg.aa has no formulas, the nearest that has is pkg.a.")
+    assert report.problems[0].text.endswith("; pkg.aa has no formulas; did you mean pkg.a?")
 
 
-def test_claims_of_what_was_not_asked_about_are_not_judged(tmp_path: Path) -> None:
+def test_marks_of_other_modules_are_ignored(tmp_path: Path) -> None:
     make(tmp_path, SOURCE, claim("pkg.b", "gone"))
     assert examine(tmp_path / "pkg" / "a.py", tmp_path / "tests").problems == ()
     assert len(examine(tmp_path / "pkg", tmp_path / "tests").problems) == 1
     make(tmp_path, SOURCE, claim("pkg.a.gone", "x + y"))
     (problem,) = examine(tmp_path / "pkg" / "a.py", tmp_path / "tests").problems
-    assert problem.text.endswith("; pkg.a.gone has no formulas, the nearest that has is pkg.a.")
+    assert problem.text.endswith("; pkg.a.gone has no formulas; did you mean pkg.a?")
 
 
 TWICE = "def f():\n    # LaTeX: x\n    return 1\nclass A:\n    def g():\n        # LaTeX:  x\n        return 1\n"
 
 
-def test_a_claim_may_name_the_function(tmp_path: Path) -> None:
+def test_a_mark_may_name_the_function(tmp_path: Path) -> None:
     report = make(tmp_path, SOURCE + "def f():\n    # LaTeX: z\n    return 1\n", claim("pkg.a.f", "z"))
     assert report.problems == () and [problem.line for problem in report.uncovered] == [1, 3]
     report = make(tmp_path, SOURCE + "def f():\n    # LaTeX: z\n    return 1\n", claim("pkg.a.f", "x + y"))
-    assert report.problems[0].text.endswith("is not there: x + y; the nearest in pkg.a.f is: z")
+    assert report.problems[0].text.endswith("does not exist: x + y; the closest one in pkg.a.f is: z")
 
 
-def test_a_formula_that_stands_twice_is_claimed_by_its_functions(tmp_path: Path) -> None:
+def test_marks_of_a_repeated_formula_name_its_functions(tmp_path: Path) -> None:
     report = make(tmp_path, TWICE, claim("pkg.a", "x"))
     assert [str(problem) for problem in report.problems] == [
-        "tests/test_a.py:1: test_it claims a formula that stands more than once: x; "
-        'claim it of "pkg.a.f" or "pkg.a.A.g".'
+        "tests/test_a.py:1: test_it is marked with a formula that occurs more than once: x; "
+        'mark it with "pkg.a.f" or "pkg.a.A.g".'
     ]
     assert len(report.uncovered) == 2
     report = make(tmp_path, TWICE, claim("pkg.a.A.g", "x"))
     assert report.problems == ()
     assert [str(problem) for problem in report.uncovered] == [
-        'pkg/a.py:2: no test covers x; as it stands more than once, claim it of "pkg.a.f".'
+        'pkg/a.py:2: no test covers x; it occurs more than once, so mark its test with "pkg.a.f".'
     ]
     report = make(tmp_path, TWICE, claim("pkg.a.A.g", "x") + claim("pkg.a.f", "x"))
     assert report.problems == () and report.uncovered == ()
@@ -122,9 +123,9 @@ def test_without_node_nothing_is_parsed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
     report = make(tmp_path, "# LaTeX: \\frac{\nx = 1\n")
     assert report.parsed is None and report.problems == ()
-    assert report.summary == "1 module, 1 formula: not parsed, for want of Node"
+    assert report.summary == "1 module, 1 formula: not parsed (needs Node)"
 
 
-def test_a_path_without_formulas_is_refused(tmp_path: Path) -> None:
+def test_a_path_without_formulas_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"path: no formula in .*; write one as a comment `# LaTeX: \.\.\.`"):
         make(tmp_path, "x = 1\n")

@@ -121,7 +121,7 @@ def test_collapse() -> None:
 # What is and is not a marker
 
 
-def test_strings_that_look_like_markers_are_none() -> None:
+def test_strings_that_look_like_markers_are_ignored() -> None:
     module = read(
         '''
         """A docstring.
@@ -189,15 +189,15 @@ def test_a_marker_above_a_decorator_belongs_to_the_decorator() -> None:
         "# LaTeX[A]",
     ],
 )
-def test_a_misspelt_marker_is_told(comment: str) -> None:
+def test_a_misspelled_marker_is_reported(comment: str) -> None:
     module = read(f"y = 1\n{comment}\nz = 1\n")
     assert module.formulas == ()
     (problem,) = module.problems
-    assert str(problem).startswith("package/module.py:2: marker ") and "misspelt" in problem.text
+    assert str(problem).startswith("package/module.py:2: marker ") and "misspelled" in problem.text
 
 
 @pytest.mark.parametrize("comment", ["# LaTeX", "# in LaTeX: x", "# LaTeX is a language", "# see LaTeX[1]: x"])
-def test_other_comments_are_left_alone(comment: str) -> None:
+def test_other_comments_are_ignored(comment: str) -> None:
     module = read(f"{comment}\nz = 1\n")
     assert module.formulas == () and module.problems == ()
 
@@ -207,8 +207,8 @@ def test_other_comments_are_left_alone(comment: str) -> None:
     [
         ("x = 1\n# LaTeX:\ny = 1\n", 2, "without a formula"),
         ("x = 1\ny = 1  # LaTeX[A, 1]:   \n", 2, "without a formula"),
-        ("# LaTeX[]: x\ny = 1\n", 1, "cites no paper"),
-        ("# LaTeX[ , eq. 1]: x\ny = 1\n", 1, "cites no paper"),
+        ("# LaTeX[]: x\ny = 1\n", 1, "marker without a paper"),
+        ("# LaTeX[ , eq. 1]: x\ny = 1\n", 1, "marker without a paper"),
         ("x = 1\n# LaTeX: x\n", 2, "without code"),
         ("def f():\n    return 1\n    # LaTeX: x\n\n    # the end\n", 3, "without code"),
         ("# LaTeX: x", 1, "without code"),
@@ -218,7 +218,7 @@ def test_other_comments_are_left_alone(comment: str) -> None:
         ("y = f(\n    1,\n    # LaTeX: x\n    )\n", 3, "without code: line 4 is outside its block"),
     ],
 )
-def test_markers_that_are_no_formulas(source: str, line: int, text: str) -> None:
+def test_invalid_markers(source: str, line: int, text: str) -> None:
     module = read(source)
     assert module.formulas == ()
     (problem,) = module.problems
@@ -295,7 +295,7 @@ def test_a_file_without_a_last_line_end() -> None:
         (b"# LaTeX: x\ny = " + b"(" * 5000 + b")" * 5000, "not valid Python: "),
     ],
 )
-def test_source_that_cannot_be_read_is_refused_in_one_line(data: bytes, message: str) -> None:
+def test_source_that_cannot_be_read_is_rejected_in_one_line(data: bytes, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         read(data)
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -350,7 +350,7 @@ def test_what_a_path_reaches(tmp_path: Path) -> None:
     assert one.reaches("pkg.sub.mod") and one.reaches("pkg.sub.mod.f") and not one.reaches("pkg.sub.model")
 
 
-def test_what_is_passed_over(tmp_path: Path) -> None:
+def test_skipped_files(tmp_path: Path) -> None:
     write(tmp_path, "good.py", ".hidden/a.py", "env/a.py", "env/pyvenv.cfg", "notes.txt")
     write(tmp_path, "broken.py", text="def f(:\n")
     (tmp_path / "link.py").symlink_to(tmp_path / "nowhere.py")
@@ -358,7 +358,7 @@ def test_what_is_passed_over(tmp_path: Path) -> None:
     assert [module.name for module in read_source(tmp_path).modules] == ["good"]
 
 
-def test_a_marker_that_is_none_still_shows_its_file(tmp_path: Path) -> None:
+def test_an_invalid_marker_still_shows_its_file(tmp_path: Path) -> None:
     (module,) = read_source(write(tmp_path, "a.py", text="# LaTeX:\nx = 1\n")).modules
     assert [type(problem) for problem in module.problems] == [Problem]
 
@@ -372,5 +372,5 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"path: no Python file \(\.py\) in .*a\.txt"):
         read_source(tmp_path / "a.txt")
     write(tmp_path, "a/b.py", "a.b.py")
-    with pytest.raises(ValueError, match=r"path: .* and .* are both the module a\.b"):
+    with pytest.raises(ValueError, match=r"path: .* and .* are both module a\.b"):
         read_source(tmp_path)

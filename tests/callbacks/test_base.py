@@ -10,7 +10,7 @@ POINTS = ("on_training_start", "on_rollout_start", "on_step", "on_rollout_end", 
 
 
 class Noting(Callback):
-    """Writes down what it was called for."""
+    """Records its calls."""
 
     def __init__(self, name: str, notes: list[tuple[str, str, Any]], answer: bool | None = None) -> None:
         self.name, self.notes, self.answer = name, notes, answer
@@ -33,7 +33,7 @@ class Noting(Callback):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_every_point_is_passed_on_in_order_whatever_the_nesting(point: str) -> None:
+def test_every_event_reaches_nested_callbacks_in_order(point: str) -> None:
     notes: list[tuple[str, str, Any]] = []
     one, two, three = (Noting(name, notes) for name in ("one", "two", "three"))
     callbacks = CallbackList([one, None, [CallbackList([two]), (three,)], []])
@@ -46,7 +46,7 @@ def test_a_callback_does_nothing_by_itself(point: str) -> None:
     assert getattr(Callback(), point)("the trainer") is None
 
 
-def test_one_false_stops_and_all_are_called() -> None:
+def test_one_false_stops_training_and_all_are_called() -> None:
     notes: list[tuple[str, str, Any]] = []
     for answers, goes_on in (
         ((None, None), True),
@@ -62,7 +62,7 @@ def test_one_false_stops_and_all_are_called() -> None:
 
 
 def test_what_counts_as_false_is_false_itself() -> None:
-    # A function that returns a number or nothing does not end a run by accident.
+    # A function that returns a number or None does not stop a run by accident.
     assert CallbackList(lambda trainer: 0).on_step(None) is True  # type: ignore[arg-type,return-value]
 
 
@@ -84,13 +84,13 @@ def test_a_function_is_called_at_every_step_and_nowhere_else() -> None:
         assert calls == [1, 2, 3]
 
 
-def test_nothing_is_fine() -> None:
+def test_none_and_empty_lists_are_accepted() -> None:
     assert CallbackList().callbacks == []
     assert CallbackList(None).on_step(None) is True
 
 
 @pytest.mark.parametrize("wrong", [3, "on_step", {"a": 1}, [3], [lambda trainer: None, "x"]])
-def test_something_else_is_refused(wrong: Any) -> None:
+def test_other_types_are_rejected(wrong: Any) -> None:
     with pytest.raises(
         ValueError, match="callbacks: must be a Callback, a function of the trainer, or a list of these"
     ):

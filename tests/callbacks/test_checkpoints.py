@@ -32,15 +32,15 @@ def steps_in(folder: Path) -> list[int]:
     return sorted(int(path.stem.removeprefix("ppo_step")) for path in folder.glob("ppo_step*.pt"))
 
 
-def test_each_is_the_run_as_it_was_and_training_is_untouched(tmp_path: Path) -> None:
+def test_each_checkpoint_resumes_exactly_and_training_is_unchanged(tmp_path: Path) -> None:
     train(tmp_path / "whole", None)
     train(tmp_path / "run", CheckpointCallback(25))
     assert same_run(tmp_path / "run", tmp_path / "whole")
     assert steps_in(tmp_path / "run") == [25, 50, 75]
-    # In the middle of rollouts, after 4, 3 and 1 of 5 updates. Latest first: going on writes the log anew from there.
+    # In the middle of rollouts, after 4, 3 and 1 of 5 updates. Latest first: resuming rewrites the log from there.
     for step in (75, 50, 25):
         file = tmp_path / "run" / f"ppo_step{step}.pt"
-        assert checkpointing.read(file)["state"]["env_steps"] == step
+        assert checkpointing.read(file)["run"]["env_steps"] == step
         trainer = small_trainer()
         trainer.load(file)
         trainer.train(TOTAL)
@@ -55,7 +55,7 @@ def test_how_many_are_kept(keep: int | None, left: list[int], tmp_path: Path) ->
     assert {"ppo_last.pt", "ppo_best.pt"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
-def test_a_resumed_run_counts_those_before_and_leaves_strangers_alone(tmp_path: Path) -> None:
+def test_a_resumed_run_counts_earlier_checkpoints_and_keeps_other_files(tmp_path: Path) -> None:
     train(tmp_path / "run", [CheckpointCallback(10, keep=2), lambda trainer: trainer.env_steps < 35])
     assert steps_in(tmp_path / "run") == [20, 30]
     for name in ("ppo_step5.pt.part", "ppo_step.pt", "ppo_stepx5.pt", "mpo_step5.pt", "ppo_step999.pt"):
@@ -71,21 +71,21 @@ def test_a_resumed_run_counts_those_before_and_leaves_strangers_alone(tmp_path: 
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("memory", [True, False])
-def test_a_replay_is_kept_and_deleted_with_its_checkpoint(memory: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_replay_is_kept_and_deleted_with_its_checkpoint(replay: bool, tmp_path: Path) -> None:
     trainer = small_mpo()
-    trainer.train(60, out_dir=tmp_path / "run", callbacks=CheckpointCallback(20, keep=2, memory=memory))
+    trainer.train(60, out_dir=tmp_path / "run", callbacks=CheckpointCallback(20, keep=2, replay=replay))
     trainer.close()
-    folders = sorted(path.name for path in (tmp_path / "run").glob("mpo_step*.memory"))
-    assert folders == (["mpo_step40.memory", "mpo_step60.memory"] if memory else [])
+    folders = sorted(path.name for path in (tmp_path / "run").glob("mpo_step*.replay"))
+    assert folders == (["mpo_step40.replay", "mpo_step60.replay"] if replay else [])
     assert sorted(path.name for path in (tmp_path / "run").glob("mpo_step*.pt")) == ["mpo_step40.pt", "mpo_step60.pt"]
     again = small_mpo()
     again.load(tmp_path / "run" / "mpo_step40.pt")
-    assert any("holds no replay" in note for note in again.notes) is not memory
+    assert any("holds no replay" in note for note in again.notes) is not replay
     again.close()
 
 
-def test_what_is_logged_before_it_is_kept_with_it(tmp_path: Path) -> None:
+def test_a_checkpoint_includes_what_was_logged_before_it(tmp_path: Path) -> None:
     def log(trainer: Any) -> None:
         trainer.log("mine/steps", trainer.env_steps)
 
@@ -103,5 +103,5 @@ def test_what_is_logged_before_it_is_kept_with_it(tmp_path: Path) -> None:
 )
 def test_bad_arguments(fields: dict[str, Any]) -> None:
     name = "keep" if "keep" in fields else "every"
-    with pytest.raises(ValueError, match=f"{name}: must be a whole number from 1 on, got {fields[name]!r}"):
+    with pytest.raises(ValueError, match=f"{name}: must be a positive integer, got {fields[name]!r}"):
         CheckpointCallback(**fields)

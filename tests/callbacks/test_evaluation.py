@@ -29,7 +29,7 @@ def train(folder: Path, callbacks: Any, total: int = TOTAL, prepare: Any = None,
 
 
 def scripted(returns: dict[int, float]) -> Callable[[PPOTrainer], None]:
-    """Evaluations whose mean returns are known by the step."""
+    """Replace the evaluations by ones whose mean return depends only on the step."""
 
     def prepare(trainer: PPOTrainer) -> None:
         def evaluate(should_stop: Any = None) -> Evaluation:
@@ -41,7 +41,7 @@ def scripted(returns: dict[int, float]) -> Callable[[PPOTrainer], None]:
     return prepare
 
 
-def test_what_it_logs_and_keeps(tmp_path: Path) -> None:
+def test_what_it_logs_and_saves(tmp_path: Path) -> None:
     bests: list[tuple[int, float]] = []
     callback = EvaluationCallback(
         20, on_best=lambda trainer, evaluation: bests.append((trainer.env_steps, evaluation.returns.mean()))
@@ -53,23 +53,23 @@ def test_what_it_logs_and_keeps(tmp_path: Path) -> None:
     names = {name for _, name, _ in metrics_of(tmp_path / "run")}
     of_the_run = {name.removeprefix("eval/") for name in names if name.startswith("eval/")}
     assert {name.removeprefix("evaluation/") for name in names if name.startswith("evaluation/")} == of_the_run
-    assert bests == [(20, -5.0), (40, 7.0)]  # not where it is only as good
+    assert bests == [(20, -5.0), (40, 7.0)]  # an equal return is not a new best
     assert callback.best_return == 7.0
     assert callback.last_evaluation is not None and callback.last_evaluation.returns.tolist() == [6.0, 8.0]
     assert load(tmp_path / "run" / "ppo_best_evaluation.pt").env_steps == 40
-    assert load(tmp_path / "run", which="best").env_steps == 0  # the best of the run's own evaluations is another
+    assert load(tmp_path / "run", which="best").env_steps == 0  # the run's own evaluations have another best
 
 
 def test_it_measures_what_the_run_measures(tmp_path: Path) -> None:
     train(tmp_path / "run", EvaluationCallback(ROLLOUT), eval_interval=1, eval_max_steps=20, normalize_obs=False)
     own = dict(logged(tmp_path / "run", "eval/return_mean"))
-    # It comes before the update at that step, where the run evaluates after it: the policy is that of the one before.
+    # The callback evaluates before the update of that step, the run after it: so it sees the previous policy.
     steps = [k * ROLLOUT for k in range(1, 5)]
     assert logged(tmp_path / "run", "evaluation/return_mean") == [(step, own[step - ROLLOUT]) for step in steps]
     assert len(set(own.values())) == 5
 
 
-def test_training_is_untouched(tmp_path: Path) -> None:
+def test_training_is_unchanged(tmp_path: Path) -> None:
     train(tmp_path / "with", EvaluationCallback(1), eval_max_steps=3)
     train(tmp_path / "without", None, eval_max_steps=3)
     assert same(state_of(tmp_path / "with"), state_of(tmp_path / "without"))
@@ -79,25 +79,25 @@ def test_training_is_untouched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("stop_at", "stopped"), [(7.0, 40), (7.5, 60), (8.1, None), (-5, 20)])
-def test_it_ends_the_run_when_that_is_good_enough(stop_at: float, stopped: int | None, tmp_path: Path) -> None:
+def test_it_stops_the_run_at_the_target_return(stop_at: float, stopped: int | None, tmp_path: Path) -> None:
     trainer = small_trainer(**RARE)
     scripted({20: -5.0, 40: 7.0, 60: 8.0})(trainer)
     result = trainer.train(TOTAL, tmp_path / "run", EvaluationCallback(20, stop_at=stop_at))
     trainer.close()
     assert (result.stopped_by, result.env_steps) == ((None, TOTAL) if stopped is None else ("callback", stopped))
-    assert checkpointing.read(tmp_path / "run" / "ppo_last.pt")["state"]["env_steps"] == result.env_steps
+    assert checkpointing.read(tmp_path / "run" / "ppo_last.pt")["run"]["env_steps"] == result.env_steps
     best = load(tmp_path / "run" / "ppo_best_evaluation.pt").env_steps
     assert best == (60 if stopped is None else stopped)  # saved before it ended
 
 
-def test_the_hook_may_end_the_run(tmp_path: Path) -> None:
+def test_on_best_may_stop_the_run(tmp_path: Path) -> None:
     callback = EvaluationCallback(20, on_best=lambda trainer, evaluation: trainer.env_steps < 40)
     trainer = train(tmp_path / "run", callback, prepare=scripted({20: 1.0, 40: 2.0}))
     assert trainer.env_steps == 40
 
 
-@pytest.mark.parametrize("broken_off", [19, 20, 33, 47])
-def test_a_resumed_run_is_the_run_in_one_go(broken_off: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopped_at", [19, 20, 33, 47])
+def test_a_resumed_run_equals_an_uninterrupted_one(stopped_at: int, tmp_path: Path) -> None:
     script = scripted({10: 1.0, 20: 5.0, 30: 3.0, 40: 6.0, 50: 2.0, 60: 4.0})
     bests: dict[str, list[int]] = {"whole": [], "run": []}
 
@@ -111,7 +111,7 @@ def test_a_resumed_run_is_the_run_in_one_go(broken_off: int, tmp_path: Path) -> 
         pass
 
     def kill(trainer: Any) -> None:
-        if trainer.env_steps == broken_off:
+        if trainer.env_steps == stopped_at:
             raise KilledError
 
     with pytest.raises(KilledError):
@@ -128,8 +128,8 @@ def test_a_resumed_run_is_the_run_in_one_go(broken_off: int, tmp_path: Path) -> 
     assert same(of_run["state"]["agent"], of_whole["state"]["agent"])
 
 
-def test_a_checkpoint_that_knew_less_finds_its_best_again(tmp_path: Path) -> None:
-    # KilledError at 50, resumed from 30: what came between is made again, best and hook included.
+def test_resuming_from_an_earlier_checkpoint_finds_the_best_again(tmp_path: Path) -> None:
+    # Killed at 50, resumed from 30: the steps in between are repeated, including the best and the call of `on_best`.
     script = scripted({10: 1.0, 20: 5.0, 30: 3.0, 40: 6.0, 50: 2.0, 60: 4.0})
     bests: list[int] = []
     callback = EvaluationCallback(10, on_best=lambda trainer, evaluation: bests.append(trainer.env_steps))
@@ -149,14 +149,14 @@ def test_a_checkpoint_that_knew_less_finds_its_best_again(tmp_path: Path) -> Non
     assert [step for step, _ in logged(tmp_path / "run", "evaluation/return_mean")] == [10, 20, 30, 40, 50, 60]
 
 
-def test_several_under_names_of_their_own(tmp_path: Path) -> None:
+def test_several_callbacks_with_different_names(tmp_path: Path) -> None:
     train(tmp_path / "run", [EvaluationCallback(20), EvaluationCallback(30, name="rare-1")])
     assert [step for step, _ in logged(tmp_path / "run", "evaluation/return_mean")] == [20, 40, 60]
     assert [step for step, _ in logged(tmp_path / "run", "rare-1/return_mean")] == [30, 60]
     assert (tmp_path / "run" / "ppo_best_rare-1.pt").exists() and (tmp_path / "run" / "ppo_best_evaluation.pt").exists()
 
 
-def test_a_return_that_is_no_number_is_no_best(tmp_path: Path) -> None:
+def test_a_nan_return_is_never_the_best(tmp_path: Path) -> None:
     script = scripted({20: float("nan"), 40: 2.0, 60: float("nan")})
     callback = EvaluationCallback(20, stop_at=100.0)
     train(tmp_path / "run", callback, prepare=script)
@@ -173,13 +173,13 @@ def test_a_return_that_is_no_number_is_no_best(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"every": 0}, "every: must be a whole number from 1 on, got 0"),
+        ({"every": 0}, "every: must be a positive integer, got 0"),
         ({"stop_at": "500"}, "stop_at: must be a number, got '500'"),
         ({"on_best": "print"}, "on_best: must be a function, got 'print'"),
-        ({"name": "eval"}, "the groups charts, eval, losses, train are the run's own, got 'eval/return_mean'"),
-        ({"name": "a b"}, "name: must be of letters, digits"),
+        ({"name": "eval"}, "the groups charts, eval, losses, train are reserved, got 'eval/return_mean'"),
+        ({"name": "a b"}, "name: must consist of letters, digits"),
         ({"name": "a/b"}, "name: must be one word without '/', got 'a/b'"),
-        ({"name": ""}, "name: must be of letters, digits"),
+        ({"name": ""}, "name: must consist of letters, digits"),
     ],
 )
 def test_bad_arguments(fields: dict[str, Any], message: str) -> None:
@@ -187,6 +187,6 @@ def test_bad_arguments(fields: dict[str, Any], message: str) -> None:
         EvaluationCallback(**{"every": 10, **fields})
 
 
-def test_a_run_without_evaluation_episodes_is_told(tmp_path: Path) -> None:
+def test_a_run_without_evaluation_episodes_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="eval_episodes: must be at least 1 for an EvaluationCallback, got 0"):
         train(tmp_path / "run", EvaluationCallback(10), eval_episodes=0)

@@ -23,7 +23,7 @@ def steps_of(num_envs: int, count: int, start: int = 0) -> list[SimpleNamespace]
         (1, 1, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
         (4, 1, [4, 8, 12]),
         (5, 3, [6, 12, 15, 21, 27, 30, 36]),  # the first step at or past 5, 10, 15, 20, 25, 30, 35
-        (2, 5, [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60]),  # never twice a step
+        (2, 5, [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60]),  # at most once per step
         (100, 2, []),
     ],
 )
@@ -43,7 +43,7 @@ def test_a_resumed_run_calls_it_at_the_same_steps() -> None:
         assert seen == [step for step in (6, 12, 15, 21, 27, 30, 36) if step > start]
 
 
-def test_its_answer_counts_where_it_is_called() -> None:
+def test_its_result_counts_where_it_is_called() -> None:
     callback = EveryNSteps(4, lambda trainer: trainer.env_steps < 8)
     assert [callback.on_step(trainer) for trainer in steps_of(1, 8)] == [True] * 7 + [False]
 
@@ -68,7 +68,7 @@ def test_callbacks_in_place_of_a_function() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, "10", None, True])
 def test_bad_n(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=f"n: must be a whole number from 1 on, got {wrong!r}"):
+    with pytest.raises(ValueError, match=f"n: must be a positive integer, got {wrong!r}"):
         EveryNSteps(wrong, print)
 
 

@@ -17,12 +17,12 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     trainer = small_trainer(eval_episodes=0)
     trainer.train(3 * ROLLOUT + 1, tmp_path / "run", [ProgressBar(stream), lambda trainer: trainer.env_steps < 20])
     assert re.fullmatch(r"ppo Pendulum-v1  20 / 48 steps   41.7%  .*stopped after 0:\d\d\n", stream.getvalue())
-    trainer.train(callbacks=ProgressBar(stream))  # goes on from 20 to the end of whole rollouts
+    trainer.train(callbacks=ProgressBar(stream))  # continues from 20 to the end of the last rollout
     trainer.close()
     assert re.fullmatch(r"ppo Pendulum-v1  48 / 48 steps  100.0%  .*done in 0:\d\d", stream.getvalue().splitlines()[-1])
 
 
-def test_no_second_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_no_second_progress_bar(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     stream = io.StringIO()
     trainer = small_trainer(eval_episodes=0, console=True)
     trainer.train(ROLLOUT, tmp_path / "run", ProgressBar(stream))
@@ -54,11 +54,11 @@ def test_a_live_bar_in_a_terminal(tmp_path: Path) -> None:
     assert re.fullmatch(r"ppo Pendulum-v1  ━+  100%  448 / 448", seen[0])
     assert re.match(r"[\d,]+ steps/s · done in 0:0\d · training -[\d.,]+$", seen[1]), seen
     assert seen[2:] == ["afterwards"]
-    assert text.count("\x1b[?25h") == text.count("\x1b[?25l") == 1  # the cursor is given back
-    assert len(re.findall(r"\d+%", text)) >= 3  # it was drawn while the run went on
+    assert text.count("\x1b[?25h") == text.count("\x1b[?25l") == 1  # the cursor is restored
+    assert len(re.findall(r"\d+%", text)) >= 3  # it was drawn during the run
 
 
-def test_an_error_in_the_middle_of_an_update_gives_the_terminal_back_in_the_end(tmp_path: Path) -> None:
+def test_an_error_in_the_middle_of_an_update_restores_the_terminal_at_exit(tmp_path: Path) -> None:
     before = "def update(total): raise MemoryError\ntrainer.update = update"
     text = run_in_terminal(80, script=SCRIPT.format(before=before, folder=str(tmp_path / "run")))
     assert text.count("\x1b[?25h") == text.count("\x1b[?25l") == 1

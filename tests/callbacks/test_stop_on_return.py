@@ -14,7 +14,7 @@ TOTAL = 6 * ROLLOUT
 
 
 class Rising(gymnasium.Env[Any, Any]):
-    """Episodes of four steps whose returns are 4, 8, 12, …: the number of resets is what counts."""
+    """Episodes of four steps whose returns are 4, 8, 12, …: the reward is the number of resets."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -47,7 +47,7 @@ def stopped_at(folder: Path, callback: Any, **fields: Any) -> tuple[str | None, 
         (12, 1, 14),
         (12.5, 1, 19),
         (12, 3, 19),  # (8 + 12 + 16) / 3
-        (0, 3, 14),  # good enough at once, but three are wanted
+        (0, 3, 14),  # the first episode reaches the target, but three are needed
         (1000, 1, None),
     ],
 )
@@ -61,9 +61,9 @@ def test_with_several_environments(tmp_path: Path) -> None:
     assert stopped_at(tmp_path / "run", StopOnReturn(10, 4), num_envs=2) == ("callback", 28)
 
 
-@pytest.mark.parametrize("broken_off", [10, 14, 21])
-def test_a_resumed_run_knows_the_episodes_before(broken_off: int, tmp_path: Path) -> None:
-    # Pendulum, whose environments a resumed run brings back: its episodes are cut to ten steps here.
+@pytest.mark.parametrize("stopped_at", [10, 14, 21])
+def test_a_resumed_run_counts_earlier_episodes(stopped_at: int, tmp_path: Path) -> None:
+    # Pendulum, because a resumed run restores its environments; its episodes have ten steps here.
     def short() -> Any:
         return gymnasium.wrappers.TimeLimit(gymnasium.make("Pendulum-v1").unwrapped, 10)
 
@@ -80,13 +80,13 @@ def test_a_resumed_run_knows_the_episodes_before(broken_off: int, tmp_path: Path
     means = [(returns[k - 2] + returns[k - 1] + returns[k]) / 3 for k in range(2, len(returns))]
     wanted = max(means[:2])  # first reached by the third or fourth episode
     at = steps[2:][next(k for k, mean in enumerate(means) if mean >= wanted)]
-    assert broken_off < at
+    assert stopped_at < at
 
     class KilledError(Exception):
         pass
 
     def kill(trainer: Any) -> None:
-        if trainer.env_steps == broken_off:
+        if trainer.env_steps == stopped_at:
             raise KilledError
 
     with pytest.raises(KilledError):
@@ -100,7 +100,7 @@ def test_a_resumed_run_knows_the_episodes_before(broken_off: int, tmp_path: Path
     assert same(state_of(tmp_path / "run"), state_of(tmp_path / "whole"))
 
 
-def test_one_object_for_two_runs_starts_anew(tmp_path: Path) -> None:
+def test_one_object_for_two_runs_starts_again(tmp_path: Path) -> None:
     callback = StopOnReturn(10, 3)
     assert stopped_at(tmp_path / "one", callback) == stopped_at(tmp_path / "two", callback) == ("callback", 19)
 
@@ -110,7 +110,7 @@ def test_one_object_for_two_runs_starts_anew(tmp_path: Path) -> None:
     [
         (("high",), "stop_at: must be a number, got 'high'"),
         ((True,), "stop_at: must be a number, got True"),
-        ((1.0, 0), "episodes: must be a whole number from 1 on, got 0"),
+        ((1.0, 0), "episodes: must be a positive integer, got 0"),
     ],
 )
 def test_bad_arguments(arguments: tuple[Any, ...], message: str) -> None:

@@ -51,7 +51,7 @@ def test_a_schedule_is_written_as_a_number_or_a_text(words: tuple[str, ...], rat
     assert Scheduled(rate=read_rate, bound=read_bound) == Scheduled(rate=rate, bound=bound)
 
 
-def test_a_preset_may_name_one() -> None:
+def test_a_preset_may_contain_a_schedule() -> None:
     fields = tomllib.loads('rate = "lin_1e-3"\nbound = 0.3\n')
     defaults = Scheduled.from_fields(None, fields)
     assert read(defaults=defaults) == ("lin_1e-3", 0.3)
@@ -67,7 +67,7 @@ def test_help_shows_the_docstring_and_the_forms(capsys: pytest.CaptureFixture[st
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=r"rate: must be a number, a text such as 'lin_2\.5e-4'"):
+    with pytest.raises(ValueError, match=r"rate: must be a number, a string such as 'lin_2\.5e-4'"):
         Scheduled(rate=read("--rate", "slow")[0])
     assert cli.main(["train", "ppo", "--env", "Pendulum-v1", "--policy-lr", "slow"]) == 2
     (line,) = capsys.readouterr().err.splitlines()

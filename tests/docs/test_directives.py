@@ -88,3 +88,13 @@ print(formula.path, formulas.tests()[0].split("/")[0], len(formulas.pages()) > 4
         command = [sys.executable, "-c", script]
         ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
         assert ended.stdout == "minerva/objectives/mpo.py tests True\n"
+
+
+def test_a_file_of_the_examples_is_shown_whole_with_its_formulas() -> None:
+    text = expanded("<!-- annotated example: one_file/ppo -->")
+    source = (ROOT / "examples" / "one_file" / "ppo.py").read_text(encoding="utf-8")
+    assert text.count('class="mn-formula"') == source.count("# LaTeX") > 5
+    assert text.count('class="mn-line"') == sum("# LaTeX" not in line for line in source.splitlines())
+    assert 'href="../bibliography.html#schulman2017"' in text
+    with pytest.raises(PluginError, match=r"there is no examples/one_file/a2c\.py"):
+        expanded("<!-- annotated example: one_file/a2c -->")

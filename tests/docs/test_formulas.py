@@ -10,15 +10,15 @@ from docs import formulas
 def test_what_is_said_of_coverage_follows_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     report = formulas.report()
     assert f"There are {len(report.formulas)} formulas" in formulas.coverage("", "")
-    assert "every one was noticed" in formulas.coverage("", "")
+    assert "a test detected every one" in formulas.coverage("", "")
     new = dataclasses.replace(report.modules[0].formulas[0], anchor="new")
     module = dataclasses.replace(report.modules[0], formulas=(new,))
     untried = dataclasses.replace(report, modules=(module,), tests={"new": next(iter((report.tests or {}).values()))})
     monkeypatch.setattr(formulas, "report", lambda: untried)
-    assert formulas.coverage("", "") == "There are 1 formulas, and each is claimed by a test."
+    assert formulas.coverage("", "") == "There are 1 formulas, and each is covered by a test."
     hollow = dataclasses.replace(report, tests={})
     monkeypatch.setattr(formulas, "report", lambda: hollow)
-    assert "of which 0 are claimed by a test" in formulas.coverage("", "")
+    assert "of which 0 are covered by a test" in formulas.coverage("", "")
 
 
 def test_an_excerpt_has_the_lines_of_its_function_and_their_numbers() -> None:

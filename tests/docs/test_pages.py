@@ -165,6 +165,10 @@ def test_command_is_one(page: str, line: str) -> None:
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         assert set(re.findall(r"\w+", words[-1])) <= set(extras)
         assert (ROOT / words[words.index("-c") + 1]).exists()
+    elif words[0] == "python" and words[1].startswith("examples/"):
+        options = [word.removeprefix("--").replace("-", "_") for word in words[2:] if word.startswith("--")]
+        fields = re.findall(r"^    (\w+): ", (ROOT / words[1]).read_text(), re.MULTILINE)
+        assert options and set(options) <= set(fields)
     elif words[:3] == ["python", "-m", "pytest"]:
         assert (ROOT / words[3]).exists()
     else:

@@ -84,7 +84,8 @@ def test_tables_of_results_show_all_columns_on_a_laptop(browser: Chrome, address
     look(browser, 1280, 860)
     browser.get(f"{address}/{page}")
     hidden = """
-    return [...document.querySelectorAll("table")].filter(table => table.textContent.includes("set out for"))
+    return [...document.querySelectorAll("table")]
+      .filter(table => [...table.querySelectorAll("th")].some(cell => cell.textContent.trim() == "target"))
       .map(table => table.closest(".md-typeset__scrollwrap")).map(box => box.scrollWidth - box.clientWidth)
     """
     widths = browser.execute_script(hidden)

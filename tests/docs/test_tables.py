@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks import summary
 from docs import tables
-from minerva.trainers.health import vmpo_rules
 from minerva.trainers.vmpo.config import VMPOConfig
+from minerva.trainers.vmpo.health import vmpo_rules
 
 
 def write_results(folder: Path, task: str, returns: list[float]) -> None:
@@ -29,7 +29,7 @@ def test_goals_are_compared_with_means_that_are_not_rounded(tmp_path: Path, monk
     assert all("**-100**" in row for row in rows[:2])  # as the table rounds it
     assert [row.endswith("| yes |") for row in rows] == [False, True, False]
     assert tables.shortfalls("ppo", "") == (
-        "**Goals not reached, 2 of 3:** Near-v0 at 1,000 steps and Below-v0 at 1,000 steps."
+        "**Targets not reached, 2 of 3:** Near-v0 at 1,000 steps and Below-v0 at 1,000 steps."
     )
 
 
@@ -38,7 +38,7 @@ def test_every_row_of_results_says_whether_its_goal_was_reached(algo: str) -> No
     missed = [row.cells["task"] for row in tables._rows(algo) if not row.reached]
     said = tables.shortfalls(algo, "")
     assert all(f"{task} at " in said for task in missed)
-    assert said.startswith("**Goals not reached" if missed else "All ")
+    assert said.startswith("**Targets not reached" if missed else "All ")
     assert tables.results_in_short(algo, "").count("**no**") == len(missed)
 
 

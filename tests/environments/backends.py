@@ -1,4 +1,4 @@
-"""The backends that the conformance suite runs over: a new one is one more line here."""
+"""The backends of the conformance suite; add a new backend as one more line."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from minerva.environments import BatchedEnvironment, EnvFactory, EnvPoolBatch, GymnasiumBatch
 
 Backend = Callable[[Sequence[EnvFactory], int], BatchedEnvironment]
-"""From one factory an environment, and the seed, to the batch of them."""
+"""A function from one factory per environment and the seed to a batch."""
 
 
 class StandInPool:
-    """Any environments behind the face of an EnvPool: float64 and float32 as it has them, and its own autoreset.
+    """Run any environments with EnvPool's interface, dtypes and autoreset.
 
-    Environment i starts its episodes with seeds drawn from the pool's seed + i.
+    Environment i draws the seeds of its episodes from the pool's seed + i.
     """
 
     def __init__(self, factories: Sequence[EnvFactory], seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Packages that a developer may do without, but not the machine that decides whether everything holds."""
+"""Optional packages: tests that need a missing one are skipped, but fail in CI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
-    """Skip where a package is missing, with its name; where CI is set, run and fail."""
+    """Skip a test if a package is missing and name the package; if CI is set, run and fail."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     return pytest.mark.skipif(
         bool(missing) and not os.environ.get("CI"), reason=f"not installed: {', '.join(missing) or 'nothing'}"

@@ -17,7 +17,7 @@ pytestmark = needs("ale_py", "cv2")
 
 
 def played(env: gymnasium.Env[Any, Any], seed: int, steps: int) -> list[Any]:
-    """Play at random, on through lost lives; every observation, reward and flag."""
+    """Play at random through lost lives; return every observation, reward and flag."""
     generator = np.random.default_rng(seed)
     story: list[Any] = [env.reset(seed=seed)[0].tobytes()]
     assert isinstance(env.action_space, gymnasium.spaces.Discrete)
@@ -29,8 +29,8 @@ def played(env: gymnasium.Env[Any, Any], seed: int, steps: int) -> list[Any]:
     return story
 
 
-def test_a_seed_says_how_a_game_goes_whatever_was_played_before() -> None:
-    # Of these, one remembers its screen, and one its random numbers, where only half of the emulator is put back.
+def test_a_seed_determines_a_game_independent_of_earlier_games() -> None:
+    # If only part of the emulator's state is restored, one of these keeps its screen and one its random numbers.
     for name in ("ALE/Qbert-v5", "ALE/BeamRider-v5"):
         one, other = resolve(name, training=True)(), resolve(name, training=True)()
         story = played(one, 5, 60)
@@ -39,7 +39,7 @@ def test_a_seed_says_how_a_game_goes_whatever_was_played_before() -> None:
         assert played(other, 6, 60) != story
 
 
-def test_the_picture() -> None:
+def test_observations_are_stacks_of_the_newest_frames() -> None:
     env = resolve("ALE/Breakout-v5")()
     assert env.observation_space == gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     first, _ = env.reset(seed=0)
@@ -53,7 +53,7 @@ def test_the_picture() -> None:
     assert len({frame.tobytes() for frame in seen}) > 4
 
 
-def test_a_step_is_four_frames_and_the_brighter_of_the_last_two() -> None:
+def test_a_step_is_four_frames_and_shows_the_maximum_of_the_last_two() -> None:
     import cv2
 
     env = resolve("ALE/Breakout-v5", training=True)()
@@ -74,8 +74,8 @@ def test_a_step_is_four_frames_and_the_brighter_of_the_last_two() -> None:
         np.testing.assert_array_equal(frames[-1], by_hand)
 
 
-def test_a_game_starts_with_idle_frames_and_fire() -> None:
-    # The frame of the fire button is the last of at most thirty; a game without the button idles once more.
+def test_a_game_starts_with_noop_frames_and_fire() -> None:
+    # The frame of the fire button is the last of at most thirty; a game without the button has one more no-op.
     for name, least, most in (("ALE/Breakout-v5", 1, 30), ("ALE/Freeway-v5", 1, 30)):
         env = resolve(name)()
         ale = env.get_wrapper_attr("ale")
@@ -90,7 +90,7 @@ def test_a_game_starts_with_idle_frames_and_fire() -> None:
             assert int(ale.getRAM()[101]) != 0
 
 
-def test_learning_sees_lives_and_signs_and_counts_games_and_points() -> None:
+def test_training_has_lives_and_signs_but_reports_games_and_scores() -> None:
     batch = make("ALE/Breakout-v5", 2, seed=1)
     whole = Evaluator(resolve("ALE/Breakout-v5"), 2, 0)
     batch.reset()
@@ -115,13 +115,13 @@ def test_learning_sees_lives_and_signs_and_counts_games_and_points() -> None:
     assert any(episode.episode_return > 0 for episode in episodes)
     batch.close()
     evaluation = whole.run(lambda rows: np.full((2, 1), 2, dtype=np.float32))
-    assert (evaluation.lengths > 100).all()  # five lives; fire is pressed for each
+    assert (evaluation.lengths > 100).all()  # five lives, each started with fire
     assert (evaluation.lengths < 2000).all()
     whole.close()
 
 
-def test_learning_and_evaluation_play_the_same_game() -> None:
-    name = "ALE/Qbert-v5"  # whose points are 25 and more at a time
+def test_training_and_evaluation_play_the_same_game() -> None:
+    name = "ALE/Qbert-v5"  # its rewards are at least 25
     batch, whole = make(name, seed=4), resolve(name)()
     rows = batch.reset()
     frames, _ = whole.reset(seed=int(np.random.default_rng(4).integers(2**31)))
@@ -136,7 +136,7 @@ def test_learning_and_evaluation_play_the_same_game() -> None:
             points += float(reward)
             assert step.rewards[0] == np.sign(float(reward))
             lost += int(step.terminated[0])
-        elif lost:  # a new life is seen beside the last frames of the old one
+        elif lost:  # a new life is stacked on the last frames of the old one
             assert step.observations[0].reshape(4, -1)[:3].tolist() == rows[0].reshape(4, -1)[1:].tolist()
         rows = step.observations
     assert lost == 4
@@ -147,7 +147,7 @@ def test_learning_and_evaluation_play_the_same_game() -> None:
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
-def test_a_game_goes_on_bit_for_bit_through_its_lives(vectorization: Any) -> None:
+def test_a_game_resumes_bit_for_bit_in_any_life(vectorization: Any) -> None:
     one, other = (make("ALE/Breakout-v5", 2, seed, vectorization, 2) for seed in (1, 2))
     one.reset()
     generator = np.random.default_rng(0)
@@ -156,7 +156,7 @@ def test_a_game_goes_on_bit_for_bit_through_its_lives(vectorization: Any) -> Non
     steps: list[Step] = []
     for t in range(260):
         if t in (60, 200) or (steps and steps[-1].terminated.any() and len(states) < 3):
-            states[t] = one.state_dict()  # in the middle, and where a life has just been lost
+            states[t] = one.state_dict()  # within a life, and right after a lost life
         steps.append(one.step(actions[t]))
     assert sum(int(step.terminated.sum()) for step in steps) > 10
     assert any(state["continued"][0] for state in states.values())
@@ -172,7 +172,7 @@ def test_a_game_goes_on_bit_for_bit_through_its_lives(vectorization: Any) -> Non
     other.close()
 
 
-def test_sticky_actions_are_off_but_can_be_had() -> None:
+def test_sticky_actions_are_off_by_default() -> None:
     name = "ALE/Pong-v5"
     env = resolve(name)()
     assert env.get_wrapper_attr("ale").getFloat("repeat_action_probability") == 0.0
@@ -182,20 +182,20 @@ def test_sticky_actions_are_off_but_can_be_had() -> None:
     assert played(sticky, 3, 30) == played(sticky, 3, 30)
 
 
-def test_what_the_preprocessing_fixes() -> None:
-    with pytest.raises(ValueError, match="env_kwargs: frameskip belongs to the preprocessing of Atari games"):
+def test_arguments_of_the_preprocessing_are_errors() -> None:
+    with pytest.raises(ValueError, match="env_kwargs: frameskip is fixed by the preprocessing of Atari games"):
         resolve("ALE/Pong-v5", {"frameskip": 2})()
     with pytest.raises(ValueError, match=r"no environment is called 'ALE/Pongg-v5'\. Did you mean ALE/Pong-v5"):
         resolve("ALE/Pongg-v5")
 
 
-# Beside EnvPool
+# Against EnvPool
 
 
 @needs("envpool", "ale_py", "cv2")
 @pytest.mark.parametrize("name", ["ALE/Pong-v5", "ALE/Breakout-v5"])
 def test_the_pool_shows_the_same_frames(name: str) -> None:
-    """A life of the pool is, to the last pixel, one that starts here with some number of idle frames."""
+    """A life in EnvPool equals, pixel for pixel, a life here with some number of no-op frames."""
     pool = make(name, 2, seed=3, backend="envpool")
     env = resolve(name, training=True)()
     first = pool.reset()
@@ -223,7 +223,7 @@ def same_story(env: Any, seed: int, first: NDArray[np.uint8], actions: Any, stor
 
 @cache
 def games(backend: Any) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Points and lengths of whole games, lengths of lives and the brightness of frames, under one random policy."""
+    """Return scores and lengths of whole games, lengths of lives and brightness of frames for a random policy."""
     batch = make("ALE/Breakout-v5", 4, seed=10, backend=backend)
     generator = np.random.default_rng(11)
     batch.reset()
@@ -245,7 +245,7 @@ def games(backend: Any) -> tuple[list[float], list[float], list[float], list[flo
 @needs("envpool", "ale_py", "cv2")
 @pytest.mark.parametrize("what", ["points", "lengths", "lives", "brightness"])
 def test_the_pool_plays_the_same_game(what: str) -> None:
-    # Kolmogorov and Smirnov's test at the level of 1 in 1000; the seeds are fixed, so it passes always or never.
+    # Kolmogorov-Smirnov test at the level of 0.001; the seeds are fixed, so the result never changes.
     index = ["points", "lengths", "lives", "brightness"].index(what)
     here, there = games("gymnasium")[index], games("envpool")[index]
     assert min(len(here), len(there)) >= 15

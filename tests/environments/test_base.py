@@ -19,7 +19,7 @@ def test_clipping_by_hand() -> None:
     clipped = clip_to_box(actions, spaces.Box(low, high, dtype=np.float32))
     assert clipped.dtype == np.float32
     assert clipped.tolist() == [[-1, -2, -3, -9, 0, 5], [1, 2, 3, 0.5, 9, 6], [0.5, -1, 2, -7, 3, 5.5]]
-    assert actions[0, 0] == -9  # what the policy did is stored unclipped
+    assert actions[0, 0] == -9  # the input is not changed: actions are stored unclipped
 
 
 @pytest.mark.parametrize("bound", [0.1, 0.3, 0.4, 1 / 3, 0.7, 1.0])
@@ -33,13 +33,13 @@ def test_clipping_stays_inside_a_float64_box(bound: float) -> None:
     np.testing.assert_allclose(clipped[:, 0], [-bound, bound], rtol=1e-6)
 
 
-def test_other_action_spaces_pass() -> None:
+def test_actions_of_other_spaces_are_not_clipped() -> None:
     actions = np.array([[3.0]], dtype=np.float32)
     assert np.array_equal(clip_to_box(actions, spaces.Discrete(2)), actions)
 
 
 class Recording(gymnasium.Env[NDArray[np.float32], NDArray[np.float64]]):
-    """Tells in its observation the action it was given."""
+    """Observe the received action."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (6,))
     action_space = spaces.Box(

@@ -1,8 +1,8 @@
-"""The conformance suite: what docs/conformance.md promises, checked on every backend.
+"""The conformance suite: check the guarantees of docs/conformance.md on every backend.
 
 The expected values come from the episodes: at step t of environment i, whose episodes have L steps, episode
-k = t // (L + 1) is under way, and t % (L + 1) steps of it were taken before. No mask that a backend gave is looked at
-to find out what that backend should have given.
+k = t // (L + 1) is running, and t % (L + 1) of its steps are done. Flags of a backend are never used to compute what
+that backend should return.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch import Tensor
 from minerva.environments import Episode, RewardNormalizer, Step
 from minerva.objectives.returns import Advantages, bootstrapped_returns, generalized_advantage_estimation
 from minerva.storage.rollout import RolloutBuffer
-from minerva.trainers.collector import Collector
+from minerva.trainers.collector import RolloutCollector
 from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.trainers.ppo.update import Batch, make_batch, minibatch_losses
+from minerva.trainers.ppo.update import Batch, coefficients_at, make_batch, minibatch_losses
 from minerva.utils.running_norm import RunningNorm
 from tests.environments.backends import BACKENDS
 from tests.environments.tiny_envs import KINDS, Tiny, reward_of
 
-STEPS = 13  # of a rollout: episodes of every length above are cut by its end somewhere
+STEPS = 13  # per rollout: its end cuts episodes of every length somewhere
 ROLLOUTS = 2
 CASES = [
     (backend, kind, num_envs)
@@ -44,11 +44,11 @@ Array = NDArray[np.float64]
 EstimatorName = Literal["gae", "returns"]
 
 
-# What should come out
+# Expected values
 
 
 class Moment(NamedTuple):
-    """What one step of one environment should give."""
+    """The expected result of one step of one environment."""
 
     observation: tuple[float, float, float, float]
     reward: float
@@ -58,7 +58,7 @@ class Moment(NamedTuple):
 
 
 def action_at(t: int, index: int) -> float:
-    return ((3 * t + 5 * index) % 16 - 8) / 4  # from -2 to 1.75: some of them outside of the box
+    return ((3 * t + 5 * index) % 16 - 8) / 4  # from -2 to 1.75: some are outside the box
 
 
 def expected(kind: str, index: int, t: int) -> Moment:
@@ -74,7 +74,7 @@ def expected(kind: str, index: int, t: int) -> Moment:
 
 
 def expected_observation(kind: str, index: int, t: int) -> tuple[float, float, float, float]:
-    """The observation before step t."""
+    """Return the observation before step t."""
     return (index, 0, 0, 0) if t == 0 else expected(kind, index, t - 1).observation
 
 
@@ -83,11 +83,11 @@ class Piece(NamedTuple):
 
     env: int
     times: range
-    terminated: bool  # its last step ended the episode with nothing to follow
+    terminated: bool  # whether its last step terminated the episode
 
 
 def pieces(kind: str, num_envs: int, start: int, stop: int) -> Iterator[Piece]:
-    """Cut the steps from start to stop into episodes, restarting steps left out."""
+    """Split the steps from start to stop into episodes, without restarting steps."""
     for index in range(num_envs):
         length = KINDS[kind].length_of(index)
         for episode in range(stop // (length + 1) + 1):
@@ -101,9 +101,10 @@ def pieces(kind: str, num_envs: int, start: int, stop: int) -> Iterator[Piece]:
 def expected_estimates(
     kind: str, start: int, stop: int, values: Array, gamma: float, lam: float | None
 ) -> tuple[Array, Array]:
-    """Advantages by explicit sums over each piece (lam None: discounted returns less values), NaN where restarting.
+    """Compute advantages and returns by explicit sums over each piece, NaN where restarting.
 
-    Also the returns. Values: of the observations before steps start, …, stop, ``[T+1, N]``.
+    Without `lam`, advantages are discounted returns minus values. `values` are of the observations before steps start,
+    …, stop, ``[T+1, N]``.
     """
     advantages = np.full((stop - start, values.shape[1]), np.nan)
     returns = advantages.copy()
@@ -124,11 +125,11 @@ def expected_estimates(
     return advantages, returns
 
 
-# What came out
+# Collected data
 
 
 class Transcript(NamedTuple):
-    """What a real collector brought home from a backend."""
+    """The data that a real collector gets from a backend."""
 
     steps: list[Step]
     rollouts: list[RolloutBuffer]
@@ -142,16 +143,16 @@ def transcript(backend: str, kind: str, num_envs: int, normalize: bool = False) 
     env = BACKENDS[backend](factories, 7)
     moment = 0
 
-    def act(obs: Any, state: Any, starts: Any) -> tuple[Any, Any]:
+    def act(obs: Any, recurrent_state: Any, episode_starts: Any) -> tuple[Any, Any, None]:
         nonlocal moment
         actions = [[action_at(moment, index)] for index in range(num_envs)]
         moment += 1
-        return np.array(actions, dtype=np.float32), state
+        return np.array(actions, dtype=np.float32), recurrent_state, None
 
     obs_normalizer = RunningNorm(4) if normalize else None
     reward_normalizer = RewardNormalizer(num_envs, GAMMA) if normalize else None
     rollout = RolloutBuffer(STEPS, num_envs, env.observation_dim, 1, torch.device("cpu"))
-    collector = Collector(env, rollout, act, obs_normalizer, reward_normalizer)
+    collector = RolloutCollector(env, rollout, act, obs_normalizer, reward_normalizer)
     steps: list[Step] = []
     rollouts: list[RolloutBuffer] = []
     try:
@@ -169,11 +170,11 @@ def transcript(backend: str, kind: str, num_envs: int, normalize: bool = False) 
 
 
 def value_of(obs: Tensor) -> Tensor:
-    """A critic that tells every observation from every other, exactly."""
+    """Compute the value of an exact critic that differs for all observations."""
     return (obs.double() * torch.tensor([2.0, 0.25, -0.5, 0.125], dtype=torch.float64)).sum(-1) + 3
 
 
-# The promises
+# The guarantees
 
 
 @every_case
@@ -189,13 +190,13 @@ def test_steps_are_the_episodes_one_after_the_other(backend: str, kind: str, num
 
 
 @every_case
-def test_episode_statistics_are_of_raw_rewards(backend: str, kind: str, num_envs: int) -> None:
+def test_episode_statistics_use_raw_rewards(backend: str, kind: str, num_envs: int) -> None:
     for normalize in (False, True):
         ended = [episode for step in transcript(backend, kind, num_envs, normalize).steps for episode in step.episodes]
         by_hand = []
         for index in range(num_envs):
             length = KINDS[kind].length_of(index)
-            # An episode is over with its last real step: the restarting step belongs to none.
+            # An episode ends with its last real step: the restarting step belongs to no episode.
             for episode in range((ROLLOUTS * STEPS + 1) // (length + 1)):
                 total = sum(reward_of(index, episode, step) for step in range(1, length + 1))
                 by_hand.append(Episode(index, total, length))
@@ -203,13 +204,13 @@ def test_episode_statistics_are_of_raw_rewards(backend: str, kind: str, num_envs
 
 
 @every_case
-def test_a_rollout_holds_what_was_seen_and_done(backend: str, kind: str, num_envs: int) -> None:
+def test_a_rollout_holds_the_observations_actions_and_results(backend: str, kind: str, num_envs: int) -> None:
     for number, rollout in enumerate(transcript(backend, kind, num_envs).rollouts):
         start, envs = number * STEPS, range(num_envs)
         obs = [[list(expected_observation(kind, i, start + t)) for i in envs] for t in range(STEPS + 1)]
         moments = [[expected(kind, i, start + t) for i in envs] for t in range(STEPS)]
         assert rollout.obs.tolist() == obs
-        # As the policy gave them, not as the environment got them.
+        # The actions of the policy, before clipping.
         assert rollout.actions.tolist() == [[[action_at(start + t, i)] for i in envs] for t in range(STEPS)]
         assert rollout.rewards.tolist() == [[moment.reward for moment in row] for row in moments]
         assert rollout.terminated.tolist() == [[moment.terminated for moment in row] for row in moments]
@@ -252,7 +253,7 @@ def test_discounted_returns_are_exact(backend: str, kind: str, num_envs: int) ->
 def check_batch(
     case: tuple[str, str, int], estimator: EstimatorName, spoil: Callable[[Batch], Batch] = lambda batch: batch
 ) -> None:
-    """Check what PPO's update is fed with, and that its losses do not see the restarting steps."""
+    """Check the batch of PPO's update, and that its losses ignore restarting steps."""
     _, kind, num_envs = case
     config = PPOConfig(
         rollout_steps=STEPS, num_envs=num_envs, minibatch_size=1, advantage_estimator=estimator, ent_coef=0.01
@@ -261,16 +262,17 @@ def check_batch(
     agent = Agent(4, 1, (8,), (8,), normalize_obs=False)
     for number, rollout in enumerate(transcript(*case).rollouts):
         start = number * STEPS
-        batch = spoil(make_batch(agent, rollout, config))
+        batch = spoil(make_batch(agent.policy, rollout, config))
         with torch.no_grad():
-            values = agent.describe(rollout.obs, rollout.first_state, rollout.starts)[1].double().numpy()
+            inputs = rollout.obs, rollout.first_recurrent_state, rollout.episode_starts
+            values = agent.policy.forward_sequence(*inputs).value.double().numpy()
         lam = config.gae_lambda if estimator == "gae" else None
         advantages, returns = expected_estimates(kind, start, start + STEPS, values, config.gamma, lam)
         real = ~np.isnan(advantages).flatten()
         assert batch.weights.tolist() == real.astype(float).tolist()
         np.testing.assert_allclose(batch.advantages.numpy()[real], advantages.flatten()[real], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(batch.returns.numpy()[real], returns.flatten()[real], rtol=1e-5, atol=1e-5)
-        # An update moves the policy a little first, so that no term of the loss is trivial.
+        # Change the policy a little, so that no term of the loss is trivial.
         with torch.no_grad():
             agent.actor_logstd.add_(0.1)
         filtered = Batch(*(part[torch.from_numpy(real)] for part in batch))
@@ -281,19 +283,20 @@ def check_batch(
             log_probs=batch.log_probs + garbage / 77,
             values=batch.values + garbage,
         )
-        losses = minibatch_losses(agent, batch, config)
+        coefficients = coefficients_at(1.0, config, batch.values)
+        _, losses = minibatch_losses(agent.policy, batch, config, coefficients)
         for other in (filtered, spoiled):
-            torch.testing.assert_close(losses, minibatch_losses(agent, other, config))
+            torch.testing.assert_close(losses, minibatch_losses(agent.policy, other, config, coefficients)[1])
 
 
 @every_case
-def test_ppo_learns_from_real_steps_alone(backend: str, kind: str, num_envs: int) -> None:
+def test_ppo_learns_only_from_real_steps(backend: str, kind: str, num_envs: int) -> None:
     check_batch((backend, kind, num_envs), "gae")
     check_batch((backend, kind, num_envs), "returns")
 
 
 def moments_with_prior(samples: Array) -> tuple[Array, Array]:
-    """Mean and variance of the samples ``[n, O]`` together with 1e-4 of a sample of mean 0 and variance 1."""
+    """Compute mean and variance of the samples ``[n, O]`` plus 1e-4 of a sample with mean 0 and variance 1."""
     total = len(samples) + 1e-4
     mean = samples.sum(0) / total
     variance = (((samples - mean) ** 2).sum(0) + 1e-4 * (1 + mean**2)) / total
@@ -301,7 +304,7 @@ def moments_with_prior(samples: Array) -> tuple[Array, Array]:
 
 
 @every_case
-def test_observations_are_taken_in_once_each(backend: str, kind: str, num_envs: int) -> None:
+def test_the_normalizer_gets_each_observation_once(backend: str, kind: str, num_envs: int) -> None:
     result = transcript(backend, kind, num_envs, normalize=True)
     seen: list[tuple[float, ...]] = []
     for t in range(ROLLOUTS * STEPS + 1):
@@ -321,7 +324,7 @@ def test_observations_are_taken_in_once_each(backend: str, kind: str, num_envs: 
 @every_case
 def test_rewards_are_divided_by_the_deviation_of_the_discounted_return(backend: str, kind: str, num_envs: int) -> None:
     result = transcript(backend, kind, num_envs, normalize=True)
-    returns: dict[int, list[float]] = {}  # of real steps, by time
+    returns: dict[int, list[float]] = {}  # of real steps, by step
     for piece in pieces(kind, num_envs, 0, ROLLOUTS * STEPS):
         rewards = [expected(kind, piece.env, t).reward for t in piece.times]
         for j, t in enumerate(piece.times):
@@ -343,7 +346,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return(backend: 
     np.testing.assert_allclose(normalizer.statistics.var, variance, rtol=1e-12)
 
 
-# The suite itself notices the three classic mistakes
+# The suite detects the three classic mistakes
 
 
 def no_bootstrap_at_a_time_limit(r: Tensor, v: Tensor, d: Tensor, u: Tensor, gamma: float, lam: float) -> Advantages:
@@ -358,13 +361,13 @@ def recursion_not_cut_at_a_time_limit(
 
 @pytest.mark.parametrize("wrong", [no_bootstrap_at_a_time_limit, recursion_not_cut_at_a_time_limit])
 @pytest.mark.parametrize("kind", ["truncates", "alternates", "one step"])
-def test_a_wrong_time_limit_is_noticed(wrong: Estimator, kind: str) -> None:
+def test_a_wrong_time_limit_is_detected(wrong: Estimator, kind: str) -> None:
     with pytest.raises(AssertionError, match="not equal"):
         check_estimates(("gymnasium, sync", kind, 3), wrong, LAMBDA)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "step number"])
-def test_a_missing_restarting_mask_is_noticed(kind: str) -> None:
+def test_a_missing_restarting_mask_is_detected(kind: str) -> None:
     with pytest.raises(AssertionError):
         check_batch(
             ("gymnasium, sync", kind, 3), "gae", lambda batch: batch._replace(weights=torch.ones_like(batch.weights))

@@ -1,7 +1,7 @@
-"""Dynamics and rewards of the pool are those of the Gymnasium backend, for every task that a preset uses.
+"""EnvPool has the same dynamics and rewards as the Gymnasium backend, for every task with a preset.
 
-The Gymnasium environment is put into the state that the pool shows, and both take the same actions. State is read off
-the observation again every few steps, so that chaos cannot be taken for a difference.
+The Gymnasium environment is set to the state that EnvPool observes, and both take the same actions. The state is copied
+again every few steps, so that chaotic dynamics do not count as a difference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from minerva.environments import make, resolve
-from minerva.environments.envpool_backend import why_not
+from minerva.environments.envpool_backend import unsupported_reason
 from minerva.presets import algorithms_with_presets, load_presets
 from tests.environments.optional import needs
 
@@ -27,13 +27,13 @@ STEPS = 150
 RESYNC = 10
 HINGE = 3  # MuJoCo's number for this kind of joint
 
-SERVED = sorted(
+SUPPORTED = sorted(
     name
     for name in {name for algorithm in algorithms_with_presets() for name in load_presets(algorithm)}
-    if why_not(name) is None or "not installed" in str(why_not(name))
+    if unsupported_reason(name) is None or "not installed" in str(unsupported_reason(name))
 )
-# Not read off a state alone (contact sensors), or of a state that is not the joints' (a target).
-NO_STATE = ("touch", "to_target")
+# Parts that depend on more than the joints: contact sensors and targets.
+NOT_OF_THE_JOINTS = ("touch", "to_target")
 
 
 def put_classic(env: Any, name: str, row: Array) -> None:
@@ -47,17 +47,17 @@ def put_classic(env: Any, name: str, row: Array) -> None:
 
 
 def put_mujoco(env: Any, name: str, row: Array) -> None:
-    # What is left out of an observation is where the body is in the plane: it makes no difference but to the picture.
+    # An observation does not contain the position in the plane, which does not affect the dynamics.
     hidden = {"Ant": 2, "Humanoid": 2, "InvertedPendulum": 0}.get(name.split("-")[0], 1)
     shown = env.model.nq - hidden
     velocities = row[shown : shown + env.model.nv]
     if name.startswith(("Hopper", "Walker")) and np.abs(velocities).max() >= 10:
-        return  # they are shown clipped: both simulators go on from where they are
+        return  # observed clipped: both simulators continue from their own state
     env.set_state(np.concatenate([np.zeros(hidden), row[:shown]]), velocities)
 
 
 def put_dm_control(env: Any, name: str, row: Array) -> None:
-    """Solve for the positions that give this observation; velocities are part of it in every task."""
+    """Solve for the positions of this observation, which contains the velocities in every task."""
     task, physics = env._env.task, env._env.physics
     parts, start = {}, 0
     for key, space in env.observation_space.spaces.items():
@@ -68,15 +68,15 @@ def put_dm_control(env: Any, name: str, row: Array) -> None:
         physics.data.qpos[:], physics.data.qvel[:] = positions, parts["velocity"]
         physics.forward()
         shown = task.get_observation(physics)
-        return np.concatenate([np.ravel(shown[key]) - parts[key] for key in parts if key not in NO_STATE])
+        return np.concatenate([np.ravel(shown[key]) - parts[key] for key in parts if key not in NOT_OF_THE_JOINTS])
 
     for seed in range(30):
         solution = least_squares(difference, physics.data.qpos.copy(), xtol=1e-14, ftol=1e-14, gtol=1e-14)
         if np.abs(solution.fun).max() < 1e-5:
             break
-        env.reset(seed=seed)  # it was a wrong minimum: another start
+        env.reset(seed=seed)  # a local minimum: try another start
     else:
-        raise AssertionError(f"no state of {name} shows what the pool shows: {solution.fun}")
+        raise AssertionError(f"no state of {name} gives EnvPool's observation: {solution.fun}")
     difference(within_limits(physics.model, solution.x))
     if "to_target" in parts:
         physics.named.model.geom_pos["target", :2] = physics.named.data.geom_xpos["finger", :2] + parts["to_target"]
@@ -84,7 +84,7 @@ def put_dm_control(env: Any, name: str, row: Array) -> None:
 
 
 def within_limits(model: Any, positions: Array) -> Array:
-    """Take whole turns away from hinges, which an observation does not show but a limit feels."""
+    """Remove whole turns of hinges, which observations do not contain but joint limits depend on."""
     positions = positions.copy()
     for joint in np.flatnonzero(model.jnt_type == HINGE):
         low, high = model.jnt_range[joint] if model.jnt_limited[joint] else (-np.pi, np.pi)
@@ -100,8 +100,8 @@ def put_for(name: str) -> Callable[[Any, str, Array], None]:
 
 
 @needs("envpool")
-@pytest.mark.parametrize("name", [name for name in SERVED if not name.startswith("ALE/")])
-def test_the_same_state_and_actions_lead_to_the_same(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in SUPPORTED if not name.startswith("ALE/")])
+def test_the_same_state_and_actions_give_the_same_steps(name: str) -> None:
     pool = make(name, 1, seed=5, backend="envpool")
     env = resolve(name)()
     env.reset(seed=0)
@@ -132,14 +132,14 @@ def test_the_same_state_and_actions_lead_to_the_same(name: str) -> None:
             continue
         observation, reward, terminated, _, _ = env.step(action)
         since += 1
-        # Which way a body faces shows in no task of dm_control before it moves.
+        # In dm_control, the orientation of a body is not observable before it moves.
         if name.startswith("dm_control/") and since < 3:
             continue
         compared += 1
         flat = np.asarray(spaces.flatten(env.observation_space, observation), dtype=np.float64)
         np.testing.assert_allclose(row, flat, rtol=2e-3, atol=2e-3, err_msg=f"{name} at {since}")
         assert bool(step.terminated[0]) == terminated
-        # MuJoCo's positions of bodies lag behind its joints by a part of a step, and not right after they were put.
+        # MuJoCo's body positions lag behind the joints by part of a step, except right after a reset of the state.
         if since - 1 != synced or synced == 0:
             assert step.rewards[0] == pytest.approx(float(reward), rel=2e-3, abs=2e-3)
             rewards.append(float(reward))

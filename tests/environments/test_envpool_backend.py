@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from minerva.environments import BatchedEnvironment, EnvFactory, EnvironmentFailureError, EnvPoolBatch, known_ids, make
-from minerva.environments.envpool_backend import pool_name, why_not
+from minerva.environments.envpool_backend import pool_name, unsupported_reason
 from minerva.trainers.config import RunConfig
 from minerva.trainers.ppo.trainer import PPOTrainer
 from tests.environments.backends import stand_in_pool
@@ -50,29 +50,29 @@ def test_other_names() -> None:
     assert pool_name("Ant-v4") == "Ant-v4"
     assert pool_name("ALE/Pong-v5") == "Pong-v5"
     assert pool_name("MountainCar-v0") == "MountainCar-v0"
-    # It has others, but nobody has looked whether they are the same tasks.
+    # EnvPool has others, but they have not been compared.
     for name in ("Ant-v3", "LunarLander-v3", "Taxi-v3", "minerva/CartPoleNoVelocity-v1", "HalfCheetah-v50"):
         assert pool_name(name) is None
 
 
 @with_pool
-def test_why_not() -> None:
-    assert why_not("HalfCheetah-v5", {"ctrl_cost_weight": 0.2, "max_episode_steps": 5}) is None
-    assert why_not(Noisy) == "EnvPool has no environments that are made by a function of yours"
-    assert why_not("LunarLander-v3") == "EnvPool does not serve LunarLander-v3"
-    assert why_not("CartPole-v1", {"sutton_barto_reward": True}) == (
-        "EnvPool's CartPole-v1 does not know sutton_barto_reward (of env_kwargs)"
+def test_the_reason_why_an_environment_is_not_supported() -> None:
+    assert unsupported_reason("HalfCheetah-v5", {"ctrl_cost_weight": 0.2, "max_episode_steps": 5}) is None
+    assert unsupported_reason(Noisy) == "EnvPool cannot run environments from your own function"
+    assert unsupported_reason("LunarLander-v3") == "EnvPool does not support LunarLander-v3"
+    assert unsupported_reason("CartPole-v1", {"sutton_barto_reward": True}) == (
+        "EnvPool's CartPole-v1 does not accept sutton_barto_reward (in env_kwargs)"
     )
-    assert "xml_file" in str(why_not("HalfCheetah-v5", {"xml_file": "mine.xml"}))
-    assert "max_num_frames_per_episode" in str(why_not("ALE/Pong-v5", {"max_num_frames_per_episode": 100}))
-    assert "another task" in str(why_not("dm_control/finger/spin"))
+    assert "xml_file" in str(unsupported_reason("HalfCheetah-v5", {"xml_file": "mine.xml"}))
+    assert "max_num_frames_per_episode" in str(unsupported_reason("ALE/Pong-v5", {"max_num_frames_per_episode": 100}))
+    assert "a different task" in str(unsupported_reason("dm_control/finger/spin"))
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "envpool" else find(name))
-    assert why_not("Pendulum-v1") == 'EnvPool is not installed: pip install "minerva-rl[envpool]"'
-    with pytest.raises(ValueError, match=r"backend: EnvPool is not installed: .* Use backend gymnasium, or auto"):
+    assert unsupported_reason("Pendulum-v1") == 'EnvPool is not installed: pip install "minerva-rl[envpool]"'
+    with pytest.raises(ValueError, match=r"backend: EnvPool is not installed: .*; use backend gymnasium, or auto"):
         pool("Pendulum-v1")
     batch = make("Pendulum-v1", 32, backend="auto")
     assert batch.description.startswith("Gymnasium, 32 environments, in process (EnvPool is not installed")
@@ -80,18 +80,18 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @with_pool
-def test_what_the_pool_cannot_serve_is_an_error() -> None:
+def test_an_unsupported_environment_is_an_error() -> None:
     for name, kwargs in (("LunarLander-v3", {}), (Noisy, {}), ("CartPole-v1", {"sutton_barto_reward": True})):
-        with pytest.raises(ValueError, match=r"backend: EnvPool.*\. Use backend gymnasium, or auto to have the pool"):
+        with pytest.raises(ValueError, match=r"backend: EnvPool.*; use backend gymnasium, or auto for EnvPool"):
             make(name, 8, backend="envpool", env_kwargs=kwargs)
     with pytest.raises(ValueError, match="env: no environment is called 'HalfCheeta-v5'"):
         pool("HalfCheeta-v5")
     with pytest.raises(ValueError, match=r"Pendulum-v1 could not be made with \{'seed': 3\}"):
-        pool("Pendulum-v1", env_kwargs={"seed": 3})  # an option of the pool, but not of the task
+        pool("Pendulum-v1", env_kwargs={"seed": 3})  # an option of EnvPool, but not of the task
 
 
 @with_pool
-def test_auto_takes_the_faster_one_and_says_which() -> None:
+def test_auto_uses_the_faster_backend_and_says_which() -> None:
     def said(name: str, num_envs: int, **arguments: Any) -> str:
         batch = make(name, num_envs, **arguments)
         batch.close()
@@ -99,20 +99,20 @@ def test_auto_takes_the_faster_one_and_says_which() -> None:
 
     hidden = "minerva/PendulumNoVelocity-v1"
     assert said("Pendulum-v1", 1, backend="auto").startswith(
-        "Gymnasium, 1 environment, in process (here the pool is faster from"
+        "Gymnasium, 1 environment, in process (here EnvPool is faster from"
     )
     few = said("Pendulum-v1", 15, backend="auto", pool_threads=2)
-    assert few == "Gymnasium, 15 environments, in process (here the pool is faster from 16 environments on)"
+    assert few == "Gymnasium, 15 environments, in process (here EnvPool is faster from 16 environments)"
     assert said("Pendulum-v1", 16, backend="auto", pool_threads=2) == "EnvPool, 16 environments, 2 threads"
     assert said("Pendulum-v1", 4, backend="auto", pool_threads=16).startswith("EnvPool, 4 environments, ")
     assert said("Pendulum-v1", 8, backend="auto", vectorization="subprocess", num_workers=1) == (
-        "Gymnasium, 8 environments, 1 worker process (worker processes are Gymnasium's)"
+        "Gymnasium, 8 environments, 1 worker process (EnvPool has no worker processes)"
     )
-    assert said(hidden, 32, backend="auto").endswith(f"(EnvPool does not serve {hidden})")
-    assert "EnvPool" not in said("Pendulum-v1", 8)  # unasked, a run can be resumed bit for bit
+    assert said(hidden, 32, backend="auto").endswith(f"(EnvPool does not support {hidden})")
+    assert "EnvPool" not in said("Pendulum-v1", 8)  # by default, a run can be resumed bit for bit
 
 
-# What a batch gives
+# Steps of a batch
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "HalfCheetah-v5": {"max_episode_steps": 6},
@@ -128,7 +128,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 @with_pool
 @pytest.mark.filterwarnings("ignore:.*out of date.*:DeprecationWarning")
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_pool_takes_and_gives_what_gymnasium_does(name: str) -> None:
+def test_a_pool_has_the_interface_of_the_gymnasium_backend(name: str) -> None:
     kwargs = FAMILIES[name]
     there, here = pool(name, env_kwargs=kwargs), make(name, 3, env_kwargs=kwargs)
     for attribute in ("num_envs", "raw_observation_space", "observation_dim", "observation_dtype", "mask_dim"):
@@ -137,7 +137,7 @@ def test_a_pool_takes_and_gives_what_gymnasium_does(name: str) -> None:
     first = there.reset()
     assert first.shape == (3, there.observation_dim)
     assert first.dtype == np.float32
-    # The same start in distribution: within the range of many of Gymnasium's, and not all alike.
+    # The same distribution of starts: within the range of many of Gymnasium's, and not all equal.
     starts = np.concatenate([here.reset() for _ in range(40)])
     spread = starts.max(0) - starts.min(0)
     assert (first >= starts.min(0) - 0.5 * spread - 1e-6).all()
@@ -146,7 +146,7 @@ def test_a_pool_takes_and_gives_what_gymnasium_does(name: str) -> None:
     kept = None
     for t, action in enumerate(actions_for(there, 16)):
         step = there.step(action)
-        if kwargs:  # a time limit of six steps, and nobody fails before
+        if kwargs:  # a time limit of six steps, and no earlier termination
             assert step.truncated.tolist() == [t % 7 == 5] * 3, t
             assert step.restarting.tolist() == [t % 7 == 6] * 3, t
             assert [episode.length for episode in step.episodes] == [6] * 3 * (t % 7 == 5)
@@ -154,8 +154,8 @@ def test_a_pool_takes_and_gives_what_gymnasium_does(name: str) -> None:
         assert (step.rewards[step.restarting] == 0).all()
         for part in step[:5]:
             assert isinstance(part, np.ndarray)
-            assert part.flags.writeable  # torch takes them as they are
-        if kept is not None:  # what a step gave is not overwritten by the next
+            assert part.flags.writeable  # torch wraps them without a copy
+        if kept is not None:  # the next step does not overwrite it
             np.testing.assert_array_equal(kept[0].observations, kept[1])
         kept = step, step.observations.copy()
     there.close()
@@ -163,7 +163,7 @@ def test_a_pool_takes_and_gives_what_gymnasium_does(name: str) -> None:
 
 
 @with_pool
-def test_parts_of_an_observation_stand_in_gymnasiums_order() -> None:
+def test_parts_of_an_observation_have_gymnasiums_order() -> None:
     batch = pool("dm_control/walker/walk", 2)
     assert isinstance(batch, EnvPoolBatch)
     space = batch.raw_observation_space
@@ -178,7 +178,7 @@ def test_parts_of_an_observation_stand_in_gymnasiums_order() -> None:
 
 
 @with_pool
-def test_an_end_is_told_from_a_time_limit() -> None:
+def test_terminations_and_time_limits_are_different() -> None:
     def ends(limit: int) -> list[tuple[int, bool, bool]]:
         batch = pool("InvertedPendulum-v5", 1, env_kwargs={"max_episode_steps": limit})
         batch.reset()
@@ -194,19 +194,19 @@ def test_an_end_is_told_from_a_time_limit() -> None:
     assert {(terminated, truncated) for _, terminated, truncated in natural} == {(True, False)}
     length = natural[0][0]
     assert ends(length - 1)[0] == (length - 1, False, True)
-    # What Gymnasium calls both, a pool calls a time limit: it has no word for an end in the very same step.
+    # If an episode terminates at its time limit, Gymnasium reports both, but EnvPool only the time limit.
     assert ends(length)[0] == (length, False, True)
 
 
 @with_pool
 @pytest.mark.parametrize("name", ["HalfCheetah-v5", "CartPole-v1"])
-def test_the_same_seed_gives_the_same_run_with_any_threads(name: str) -> None:
+def test_the_same_seed_gives_the_same_run_with_any_number_of_threads(name: str) -> None:
     one, other, third = pool(name, seed=7, pool_threads=1), pool(name, seed=7, pool_threads=3), pool(name, seed=8)
     assert one.description == "EnvPool, 3 environments, 1 thread"
     assert other.description == "EnvPool, 3 environments, 3 threads"
     first = one.reset()
     np.testing.assert_array_equal(first, other.reset())
-    # Environment i has the seed + i.
+    # Environment i has seed + i.
     np.testing.assert_array_equal(third.reset()[:2], first[1:])
     for action in actions_for(one, 60):
         mine, theirs = one.step(action), other.step(action)
@@ -218,7 +218,7 @@ def test_the_same_seed_gives_the_same_run_with_any_threads(name: str) -> None:
 @with_pool
 def test_threads_by_default() -> None:
     assert pool("Pendulum-v1", 1).description == "EnvPool, 1 environment, 1 thread"
-    assert isinstance(pool("Pendulum-v1", 2, seed=2**31 + 5), EnvPoolBatch)  # more than C++ can hold
+    assert isinstance(pool("Pendulum-v1", 2, seed=2**31 + 5), EnvPoolBatch)  # too large for a C++ int
 
 
 @with_pool
@@ -239,7 +239,7 @@ def test_actions_are_clipped_to_the_box(name: str) -> None:
 
 
 @with_pool
-def test_a_resumed_pool_starts_fresh_episodes_and_says_so() -> None:
+def test_a_resumed_pool_starts_new_episodes_and_says_so() -> None:
     one = pool("Pendulum-v1", seed=4)
     first = one.reset()
     actions = actions_for(one, 20)
@@ -251,7 +251,7 @@ def test_a_resumed_pool_starts_fresh_episodes_and_says_so() -> None:
         other = pool("Pendulum-v1", seed=4)
         note = other.load_state_dict(state)
         assert note is not None
-        assert note.startswith("EnvPool cannot go on with a saved episode: fresh ones start here")
+        assert note.startswith("EnvPool cannot resume a saved episode: new ones start here")
         step = other.step(actions[10])
         assert step.restarting.all()
         assert not (step.terminated | step.truncated).any()
@@ -259,8 +259,8 @@ def test_a_resumed_pool_starts_fresh_episodes_and_says_so() -> None:
         assert step.episodes == []
         resumed.append(step.observations)
         lengths = [episode.length for action in [*actions, *actions] * 6 for episode in other.step(action).episodes]
-        assert lengths == [200] * 3  # nothing of the old episode is counted
-    # The same again every time, but not the episodes that the run began with.
+        assert lengths == [200] * 3  # steps of the old episode do not count
+    # Every resume gives the same episodes, but not those of the start of the run.
     np.testing.assert_array_equal(resumed[0], resumed[1])
     assert not np.isin(resumed[0], first).any()
     assert other.state_dict() == {"generation": 1}
@@ -278,7 +278,7 @@ def test_a_reset_starts_over() -> None:
         batch.step(action)
     batch.reset()
     episode = next(e for action in actions_for(batch, 300) for e in batch.step(action).episodes)
-    assert episode.episode_return == episode.length  # a point a step: none from before
+    assert episode.episode_return == episode.length  # a reward of 1 per step, none from before
     batch.close()
     batch.close()
 
@@ -287,7 +287,7 @@ def test_a_reset_starts_over() -> None:
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_what_is_not_finite(allowed: bool) -> None:
+def test_values_that_are_not_finite(allowed: bool) -> None:
     factories: list[EnvFactory] = [Noisy, partial(Failing, "nan observation", 1)]
     stand_in = stand_in_pool(factories, 0)
     batch = EnvPoolBatch(
@@ -311,7 +311,7 @@ def test_settings_that_contradict_each_other() -> None:
         RunConfig(backend="pool")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="pool_threads: must be at least 1, got 0"):
         RunConfig(pool_threads=0)
-    assert RunConfig().backend == "gymnasium"  # a killed run is resumed bit for bit, unless it was asked to be faster
+    assert RunConfig().backend == "gymnasium"  # by default, a killed run resumes bit for bit
 
 
 @with_pool
@@ -330,6 +330,6 @@ def test_a_run_with_the_pool_is_resumed_with_a_note(tmp_path: Path) -> None:
     trainer.close()
     resumed = PPOTrainer("Pendulum-v1", **settings)
     resumed.load(tmp_path / "run")
-    assert any("Note: EnvPool cannot go on with a saved episode" in note for note in resumed.notes)
+    assert any("Note: EnvPool cannot resume a saved episode" in note for note in resumed.notes)
     assert resumed.train(128).env_steps == 128
     resumed.close()

@@ -15,7 +15,7 @@ from minerva.environments import BatchedEnvironment, GymnasiumBatch, Step, make,
 from tests.environments.backends import BACKENDS
 from tests.environments.tiny_envs import Forgetful, Noisy, Tiny, Writing
 
-# Short episodes, so that their ends are near; lengths that no restart falls on by accident.
+# Short episodes, so that a few steps reach their ends.
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "HalfCheetah-v5": ("HalfCheetah-v5", {"max_episode_steps": 12}),
     "Ant-v5": ("Ant-v5", {"max_episode_steps": 12}),
@@ -45,7 +45,7 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
 @pytest.mark.parametrize("task", TASKS)
-def test_a_saved_batch_goes_on_bit_for_bit(task: str, vectorization: Any) -> None:
+def test_a_saved_batch_resumes_bit_for_bit(task: str, vectorization: Any) -> None:
     name, kwargs = TASKS[task]
 
     def fresh() -> BatchedEnvironment:
@@ -54,8 +54,8 @@ def test_a_saved_batch_goes_on_bit_for_bit(task: str, vectorization: Any) -> Non
     one, other = fresh(), fresh()
     actions = actions_for(one, 40)
     one.reset()
-    # In the middle of an episode; exactly at an end; right after the restart; before the first step; deep in the second
-    # episode. All of them into the same second batch: what it did before must not matter either.
+    # Within an episode, at its end, after the restart, before the first step, and within the second episode. The same
+    # second batch loads all of them: its earlier steps must not matter.
     saves = {7: "middle", 12: "end", 13: "restart", 0: "first", 22: "second"}
     states: dict[int, dict[str, Any]] = {}
     steps: list[Step] = []
@@ -138,7 +138,7 @@ def test_an_environment_that_is_not_deterministic_says_so(vectorization: Any) ->
     note = other.load_state_dict(one.state_dict())
     assert note is not None
     assert "not deterministic given its seed and actions" in note
-    other.step(actions_for(one, 1)[0])  # it goes on all the same
+    other.step(actions_for(one, 1)[0])  # it still continues
     one.close()
     other.close()
 
@@ -158,7 +158,7 @@ def test_environment_i_is_seeded_from_seed_plus_i(backend: str) -> None:
     batch.close()
 
 
-def test_every_episode_has_a_seed_of_its_own() -> None:
+def test_every_episode_has_its_own_seed() -> None:
     batch = GymnasiumBatch([partial(Noisy, 1)], 5)
     firsts = [float(batch.reset()[0, 0])]
     for _ in range(5):
@@ -181,7 +181,7 @@ def test_the_same_seed_gives_the_same_trajectories_everywhere(task: str) -> None
 
 
 @pytest.mark.parametrize("make_env", [lambda: resolve("dm_control/cheetah/run")(), lambda: gymnasium.make("Ant-v5")])
-def test_a_batch_is_the_environment_itself(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> None:
+def test_a_batch_of_one_equals_the_environment(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> None:
     batch, env = GymnasiumBatch([make_env], 4), make_env()
     seed = int(np.random.default_rng(4).integers(2**31))
     observation, _ = env.reset(seed=seed)
@@ -212,7 +212,7 @@ def test_dict_observations_of_a_real_task() -> None:
     batch.close()
 
 
-def test_what_a_step_gave_is_not_overwritten_by_the_next() -> None:
+def test_a_step_does_not_overwrite_the_previous_result() -> None:
     batch = GymnasiumBatch([partial(Tiny, "terminates")], 0)
     first = batch.reset()
     kept = first.copy()
@@ -224,12 +224,12 @@ def test_what_a_step_gave_is_not_overwritten_by_the_next() -> None:
     np.testing.assert_array_equal(step.terminated, ended)
 
 
-def test_a_run_saved_with_another_backend_starts_fresh_episodes() -> None:
+def test_a_run_saved_with_another_backend_starts_new_episodes() -> None:
     batch = GymnasiumBatch([Noisy] * 2, 0)
     batch.reset()
     batch.step(np.zeros((2, 1), dtype=np.float32))
     note = batch.load_state_dict({"generation": 0})
-    assert note == "the run was saved with another backend, so fresh episodes start here"
+    assert note == "the run was saved with another backend, so new episodes start here"
     step = batch.step(np.zeros((2, 1), dtype=np.float32))
     assert step.restarting.all()
     assert step.observations[:, 1].tolist() == [0, 0]
@@ -244,7 +244,7 @@ def test_discrete_actions_reach_the_environment() -> None:
     batch.close()
 
 
-def test_the_description_says_what_runs() -> None:
+def test_the_description_names_the_backend() -> None:
     for vectorization, words in (("sync", "in process"), ("subprocess", "2 worker processes")):
         batch = GymnasiumBatch([Noisy] * 2, 0, vectorization, 2)  # type: ignore[arg-type]
         assert batch.description == f"Gymnasium, 2 environments, {words}"

@@ -27,7 +27,7 @@ def test_arguments_reach_the_constructor() -> None:
     env.close()
 
 
-def test_arguments_that_do_not_fit_are_named() -> None:
+def test_arguments_that_are_not_accepted_are_named() -> None:
     with pytest.raises(ValueError, match=r"env: Pendulum-v1 could not be made with \{'gravity': 1\}: .*gravity"):
         resolve("Pendulum-v1", {"gravity": 1})()
     with pytest.raises(ValueError, match=r"env: dm_control/cheetah/run could not be made with \{'speed': 1\}: .*speed"):
@@ -41,7 +41,7 @@ def test_near_matches_of_an_unknown_id() -> None:
         resolve("qqqqqqqqqqqq")
 
 
-def test_a_package_that_registers_environments_and_is_not_there() -> None:
+def test_a_missing_package_that_registers_environments() -> None:
     with pytest.raises(ValueError, match="env: no_such_package:Task-v0 could not be made with no arguments"):
         resolve("no_such_package:Task-v0")()
 
@@ -50,7 +50,7 @@ def test_a_dm_control_task() -> None:
     env = resolve("dm_control/cartpole/swingup", {"task_kwargs": {"time_limit": 0.05, "random": 1}})()
     env.reset(seed=0)
     ends = [env.step(np.zeros(1))[2:4] for _ in range(5)]
-    # dm_control's time limit is a truncation: the discount of the last step is 1.
+    # A time limit of dm_control is a truncation: the discount of the last step is 1.
     assert ends == [(False, False)] * 4 + [(False, True)]
     env.close()
 
@@ -59,7 +59,7 @@ def test_a_dm_control_task() -> None:
     "name", ["dm_control/", "dm_control/cheetah", "dm_control/cheetah/", "dm_control//run", "dm_control/cheetah/run/x"]
 )
 def test_the_form_of_a_dm_control_id(name: str) -> None:
-    message = f"env: a dm_control task is written dm_control/<domain>/<task>, such as .*; got '{name}'"
+    message = f"env: the id of a dm_control task must be dm_control/<domain>/<task>, such as .*; got '{name}'"
     with pytest.raises(ValueError, match=message):
         resolve(name)
 
@@ -85,7 +85,7 @@ def test_a_factory_with_wrappers(length: int) -> None:
     batch.close()
 
 
-def test_a_factory_that_makes_something_else() -> None:
+def test_a_factory_that_returns_something_else() -> None:
     with pytest.raises(ValueError, match=r"env: the factory must return a gymnasium\.Env, got int"):
         make(lambda: 3)  # type: ignore[arg-type,return-value]
 
@@ -106,6 +106,6 @@ def test_known_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known_ids("CHEETAH/") == ["dm_control/cheetah/run"]
     assert known_ids("no such thing") == []
     assert not any("tabular" in name for name in names)
-    # Shimmy has names of its own for the suite, which are not taken here.
+    # Without Shimmy's own names of the suite.
     monkeypatch.setitem(gymnasium.registry, "dm_control/cheetah-run-v0", gymnasium.spec("Pendulum-v1"))
     assert known_ids() == names

@@ -34,27 +34,27 @@ def test_masks_by_hand() -> None:
     assert written(np.array([1, 0, 0, 0, 1]), (2, 3)) == [1, 0, 0, 0, 1]
 
 
-def test_a_mask_that_leaves_no_choice() -> None:
-    with pytest.raises(MaskError, match=r"allows nothing: every state but the last"):
+def test_a_mask_that_allows_nothing() -> None:
+    with pytest.raises(MaskError, match=r"allows nothing; every state but the last"):
         written([0, 0], (2,))
     with pytest.raises(MaskError, match=r"allows nothing \(entry 1 of the action\)"):
         written([0, 1, 0, 0, 0], (2, 3))
-    # After the last step there is nothing to choose: the mask must not turn a policy's probabilities into NaN.
+    # No action follows the last step: the mask must not turn a policy's probabilities into NaN.
     assert written([0, 0], (2,), ended=True) == [1, 1]
     assert written([0, 1, 0, 0, 0], (2, 3), ended=True) == [0, 1, 1, 1, 1]
 
 
 def test_a_mask_of_another_length() -> None:
-    with pytest.raises(MaskError, match="must have 3 entries, one for each category, got 2"):
+    with pytest.raises(MaskError, match="must have 3 entries, one per category, got 2"):
         written([1, 1], (3,))
-    with pytest.raises(MaskError, match="must have 3 entries, one for each category, got 0"):
+    with pytest.raises(MaskError, match="must have 3 entries, one per category, got 0"):
         written([], (3,))
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
 @pytest.mark.parametrize("observation_space", [NUMBERS, PICTURE], ids=["numbers", "picture"])
 @pytest.mark.parametrize(("action_space", "mask"), [(DISCRETE, "info"), (MULTI, "method"), (MULTI, "parts")])
-def test_a_mask_stands_at_the_end_of_a_row(
+def test_a_mask_is_at_the_end_of_a_row(
     action_space: gymnasium.Space[Any], mask: str, observation_space: spaces.Box, vectorization: Any
 ) -> None:
     make_env = partial(Picking, action_space, observation_space, mask)
@@ -86,7 +86,7 @@ def test_a_mask_stands_at_the_end_of_a_row(
 
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
 @pytest.mark.parametrize("observation_space", [NUMBERS, PICTURE], ids=["numbers", "picture"])
-def test_a_batch_with_masks_goes_on_bit_for_bit(observation_space: spaces.Box, vectorization: Any) -> None:
+def test_a_batch_with_masks_resumes_bit_for_bit(observation_space: spaces.Box, vectorization: Any) -> None:
     make_env = partial(Picking, MULTI, observation_space, "info")
     one, other = (GymnasiumBatch([make_env] * 2, seed, vectorization, 2) for seed in (1, 2))
     one.reset()
@@ -102,7 +102,7 @@ def test_a_batch_with_masks_goes_on_bit_for_bit(observation_space: spaces.Box, v
 
 
 def test_a_real_task_with_masks() -> None:
-    name = known_ids("Taxi")[-1]  # its version is not the same in every Gymnasium
+    name = known_ids("Taxi")[-1]  # its version depends on that of Gymnasium
     batch = make(name, 2, seed=0)
     assert (batch.mask_dim, batch.observation_dim) == (6, 506)
     rows = batch.reset()
@@ -121,7 +121,7 @@ def test_tasks_without_masks() -> None:
         batch = make(name)
         assert batch.mask_dim == 0
         batch.close()
-    # A box of numbers has no categories to forbid, and is not reset to find out.
+    # A Box has no categories to forbid, so no reset checks for masks.
     env = Tiny()
     batch = make(lambda: env)
     batch.reset()
@@ -144,7 +144,7 @@ class Careless(Picking):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("missing", r'environment 1, in step: it gave no info\["action_mask"\], but did so'),
+        ("missing", r'environment 1, in step: it returned no info\["action_mask"\], but did so'),
         ("empty", "environment 1, in step: its action mask allows nothing"),
     ],
 )
@@ -162,7 +162,7 @@ def test_wrappers_around_a_method() -> None:
     batch.close()
 
 
-def test_evaluation_shows_masks_and_counts_actions_from_zero() -> None:
+def test_evaluation_uses_masks_and_indexes_actions_from_zero() -> None:
     seen: list[NDArray[Any]] = []
 
     def act(rows: NDArray[Any]) -> NDArray[np.float32]:

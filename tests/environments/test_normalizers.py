@@ -15,7 +15,7 @@ def normalize(
 
 
 def by_hand(returns: list[float]) -> float:
-    """The deviation of the returns so far, with 1e-4 of a sample of mean 0 and variance 1."""
+    """Compute the deviation of the returns so far, plus 1e-4 of a sample with mean 0 and variance 1."""
     total = len(returns) + 1e-4
     mean = sum(returns) / total
     return float(np.sqrt((sum((x - mean) ** 2 for x in returns) + 1e-4 * (1 + mean**2)) / total + 1e-8))
@@ -31,10 +31,10 @@ def test_by_hand() -> None:
     normalizer = RewardNormalizer(2, gamma=0.5)
     first = normalize(normalizer, [1.0, -2.0], [False, True], [False, False])
     assert first == pytest.approx([1 / by_hand([1, -2]), -2 / by_hand([1, -2])], rel=1e-12)
-    # Environment 1 restarts: its zero is no reward. Environment 0 goes on: 4 + 0.5 · 1.
+    # Environment 1 restarts: its 0 is no reward. Environment 0 continues: 4 + 0.5 · 1.
     second = normalize(normalizer, [4.0, 0.0], [True, False], [False, True])
     assert second == pytest.approx([4 / by_hand([1, -2, 4.5]), 0.0], rel=1e-12)
-    # The other way round; the return of environment 1 has started from zero again.
+    # The other way round; the return of environment 1 has restarted from 0.
     third = normalize(normalizer, [0.0, 3.0], [False, False], [True, False])
     assert third == pytest.approx([0.0, 3 / by_hand([1, -2, 4.5, 3])], rel=1e-12)
     fourth = normalize(normalizer, [1.0, 1.0], [False, False], [False, False])
@@ -77,14 +77,14 @@ def test_large_rewards_are_clipped_on_both_sides() -> None:
     assert RewardNormalizer(1, gamma=0.0).normalize(np.array([-1.0]), np.array([False]), np.array([False])) == [-10.0]
 
 
-def test_rewards_are_not_centred() -> None:
+def test_rewards_are_not_centered() -> None:
     normalizer = RewardNormalizer(1, gamma=0.0)
     values = [normalize(normalizer, [5.0 + (-1) ** n], [False], [False])[0] for n in range(500)]
-    # Rewards 6 and 4 in turn: deviation 1, mean 5.
+    # Alternating rewards 6 and 4: deviation 1, mean 5.
     assert values[-2:] == pytest.approx([6.0, 4.0], rel=1e-3)
 
 
-def test_the_state_goes_on_exactly() -> None:
+def test_the_state_resumes_exactly() -> None:
     one, other = RewardNormalizer(2, gamma=0.9), RewardNormalizer(2, gamma=0.9)
     normalize(one, [1.0, 2.0], [False, True], [False, False])
     other.load_state_dict(one.state_dict())

@@ -46,7 +46,7 @@ every_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys(
 
 
 @every_space
-def test_writer_gives_what_gymnasium_gives(space: gymnasium.Space[Any]) -> None:
+def test_writer_equals_gymnasiums_flatten(space: gymnasium.Space[Any]) -> None:
     space.seed(0)
     write = flat_writer(space)
     row = np.full(flat_size(space), np.nan, dtype=np.float32)
@@ -62,7 +62,7 @@ def test_writer_by_hand() -> None:
     joints = np.arange(6, dtype=np.float64).reshape(2, 3) / 8
     inner = (np.array([[1, 0], [1, 1]], dtype=np.int8), {"n": np.array([1, 2])})
     flat_writer(NESTED)({"joints": joints, "mode": 4, "inner": inner}, row)
-    # Keys of a plain dict are sorted by Gymnasium: inner, joints, mode.
+    # Gymnasium sorts the keys of a plain dict: inner, joints, mode.
     assert row.tolist() == [1, 0, 1, 1, *(0, 1), *(0, 0, 1, 0), 0, 0.125, 0.25, 0.375, 0.5, 0.625, *(0, 0, 1)]
 
 
@@ -75,7 +75,7 @@ def test_writer_by_hand() -> None:
         spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([spaces.Text(3)])}),
     ],
 )
-def test_a_space_without_a_length_is_refused(space: gymnasium.Space[Any]) -> None:
+def test_a_space_without_a_fixed_length_is_an_error(space: gymnasium.Space[Any]) -> None:
     rule = r"observation space: must flatten to a vector of numbers of fixed length, got (Text|Seq|OneOf|Dict)"
     with pytest.raises(ValueError, match=rule):
         flat_size(space)
@@ -89,7 +89,7 @@ def test_images_stay_bytes() -> None:
     flat_writer(image)(picture, row)
     assert row.tolist() == picture.reshape(-1).tolist()
     others: list[gymnasium.Space[Any]] = [
-        spaces.Box(0, 255, (128,), np.uint8),  # a console's memory: bytes, but no image
+        spaces.Box(0, 255, (128,), np.uint8),  # Atari RAM: bytes, but no image
         spaces.Box(0, 1, (4, 5, 3), np.float32),
         spaces.Discrete(3),
         spaces.Dict({"picture": image, "speed": spaces.Box(0, 1, (1,))}),
@@ -118,7 +118,9 @@ def test_categories_of_an_action() -> None:
         (spaces.Box(-1, 1, (2, 1), np.float64), [0.5, -0.25], [[0.5], [-0.25]]),
     ],
 )
-def test_actions_as_the_environment_wants_them(space: gymnasium.Space[Any], stored: list[float], given: Any) -> None:
+def test_actions_are_converted_for_the_environment(
+    space: gymnasium.Space[Any], stored: list[float], given: Any
+) -> None:
     actions = np.array([stored, stored], dtype=np.float32)
     for action in action_converter(space)(actions):
         assert space.contains(action)
@@ -143,7 +145,7 @@ def test_plain_form_and_back(space: gymnasium.Space[Any]) -> None:
     space.seed(1)
     for _ in range(3):
         observation = space.sample()
-        # The same order of parts: a policy loaded from a checkpoint flattens what it is given with this space.
+        # The order of the parts must be the same: a loaded policy flattens observations with this space.
         np.testing.assert_array_equal(
             np.asarray(spaces.flatten(back, observation)), np.asarray(spaces.flatten(space, observation))
         )
@@ -160,7 +162,7 @@ def assert_plain(value: Any) -> None:
         assert type(value) in (str, int, float, bool)
 
 
-def test_a_space_without_a_plain_form_is_refused() -> None:
+def test_a_space_without_a_plain_form_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"space: must be a Box, .*, got Text"):
         space_to_plain(spaces.Text(5))
     with pytest.raises(ValueError, match=r"unknown kind 'Sphere'.*newer Minerva"):

@@ -28,7 +28,7 @@ def workers_of(group: SubprocessGroup) -> list[int]:
 
 def is_alive(pid: int) -> bool:
     try:
-        # A process that has ended but was not waited for is a zombie (Z).
+        # A process that has exited but was not waited for is a zombie (Z).
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
@@ -65,7 +65,7 @@ def test_workers_share_the_environments_evenly_and_in_order() -> None:
     one.close()
 
 
-def test_an_answer_beside_a_failure_is_not_taken_for_the_next_one() -> None:
+def test_an_answer_next_to_a_failure_is_not_read_as_the_next_one() -> None:
     group = SubprocessGroup([partial(Failing, "x", 1), Noisy], 2)
     alone = LocalGroup([Noisy])
     actions = np.zeros((2, 1), dtype=np.float32)
@@ -80,13 +80,50 @@ def test_an_answer_beside_a_failure_is_not_taken_for_the_next_one() -> None:
     alone.close()
 
 
-def test_a_worker_does_without_torch() -> None:
+@pytest.mark.parametrize("kind", [LocalGroup, partial(SubprocessGroup, num_workers=2)])
+def test_methods_of_environments_are_called(kind: Any) -> None:
+    class Mark:  # local to this function: only cloudpickle can pickle it
+        pass
+
+    class Marking(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def mark(self, *values: Any, **named: Any) -> Any:
+            return self.unwrapped, values, named
+
+        def fail(self) -> None:
+            raise OSError("broken")
+
+        def lock(self) -> Any:
+            return threading.Lock()
+
+    group = kind([lambda i=i: Marking(Tiny("terminates", i)) for i in range(3)])
+    try:
+        first, skipped, last = group.call("mark", [((Mark(), 1), {}), None, ((), {"as_name": 2})])
+        assert skipped is None
+        assert (first[0].index, last[0].index) == (0, 2)
+        assert type(first[1][0]) is Mark and first[1][1:] == (1,)
+        assert last[1:] == ((), {"as_name": 2})
+        with pytest.raises(EnvironmentFailureError, match="environment 2 raised OSError in fail: broken"):
+            group.call("fail", [None, None, ((), {})])
+        if isinstance(group, SubprocessGroup):
+            with pytest.raises(EnvironmentFailureError, match="cannot pickle"):
+                group.call("lock", [((), {}), None, None])
+            with pytest.raises(TypeError, match="cannot pickle"):
+                group.call("mark", [((), {}), None, ((threading.Lock(),), {})])
+        # The failures left no answer in a pipe.
+        assert group.call("get_wrapper_attr", [(("index",), {})] * 3) == [0, 1, 2]
+    finally:
+        group.close()
+
+
+def test_a_worker_does_not_import_torch() -> None:
     # A worker that imports it takes ten times as long to start and six times the memory.
     code = "import sys; from minerva.environments.workers import work; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_choices_are_numbers_of_numpys_but_for_gymnasiums_own_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_discrete_actions_are_numpy_integers_except_for_gymnasium_classes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given: list[Any] = []
 
     class Watching(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -143,10 +180,10 @@ class TestFailures:
         saved = batch.state_dict()
         with pytest.raises(EnvironmentFailureError, match="environment 2 raised OSError in step: fell over"):
             batch.step(NO_ACTIONS)
-        # The failed step left no trace: the run can be saved as it stood before.
+        # The failed step changed no state: the run can be saved as it was before.
         assert batch.state_dict()["actions"][0].tolist() == saved["actions"][0].tolist()
         assert batch.state_dict()["observations"].tolist() == saved["observations"].tolist()
-        # But the other environments have taken it: this batch is of no use any more.
+        # But the other environments have taken it, so this batch cannot be used any more.
         with pytest.raises(EnvironmentFailureError, match="an environment failed before: make a new trainer"):
             batch.step(NO_ACTIONS)
         batch.close()
@@ -169,7 +206,7 @@ class TestFailures:
             ("nan reward", "environment 2 returned the reward nan"),
         ],
     )
-    def test_values_that_are_no_numbers(self, vectorization: str, what: str, message: str) -> None:
+    def test_values_that_are_not_finite(self, vectorization: str, what: str, message: str) -> None:
         batch = self.batch(vectorization, what, 1)
         batch.reset()
         with pytest.raises(EnvironmentFailureError, match=message):
@@ -211,7 +248,7 @@ def test_workers_end_when_the_batch_is_closed() -> None:
     pids, processes = workers_of(group), [process for process, _ in group._workers]
     assert all(is_alive(pid) for pid in pids)
     group.close()
-    assert [process.returncode for process in processes] == [0, 0]  # by themselves, not killed
+    assert [process.returncode for process in processes] == [0, 0]  # they exited without being killed
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # waited for: no zombies
 
 

@@ -17,7 +17,7 @@ from minerva.environments.wrappers import HideVelocities
         ("minerva/PendulumNoVelocity-v1", "Pendulum-v1", [0, 1]),
     ],
 )
-def test_the_task_is_the_same_but_for_what_is_shown(name: str, plain: str, shown: list[int]) -> None:
+def test_only_the_observation_of_the_task_differs(name: str, plain: str, shown: list[int]) -> None:
     hidden, whole = resolve(name)(), gymnasium.make(plain)
     assert isinstance(whole.observation_space, gymnasium.spaces.Box)
     space = whole.observation_space
@@ -56,5 +56,7 @@ def test_what_can_be_hidden(hidden: list[int]) -> None:
 
 def test_only_vectors_have_entries_to_hide() -> None:
     env: Any = gymnasium.make("FrozenLake-v1")
-    with pytest.raises(ValueError, match=r"env: must observe a vector \(a Box with one axis\), got Discrete"):
+    with pytest.raises(
+        ValueError, match=r"env: its observations must be vectors \(a Box with one axis\), got Discrete"
+    ):
         HideVelocities(env, [0])

@@ -1,4 +1,4 @@
-"""Tiny environments whose every observation, reward and ending is known in closed form."""
+"""Tiny environments with observations, rewards and ends in closed form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from minerva.environments.spaces import category_counts
 
-# Worker processes cannot import the tests: these classes travel by value.
+# Worker processes cannot import the tests: these classes are pickled by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 Observation = NDArray[np.float32]
@@ -21,11 +21,11 @@ TinyBase = gymnasium.Env[Observation, NDArray[np.float32]]
 
 
 class Kind(NamedTuple):
-    """How long the episodes of environment i are, and how episode k ends."""
+    """The length of the episodes of environment i, and the end of episode k."""
 
     length: int
-    longer: int  # steps more for each following environment of the batch
-    endings: tuple[tuple[bool, bool], ...]  # (terminated, truncated) of episodes 0, 1, … and then from the start again
+    longer: int  # additional steps per index of the environment
+    endings: tuple[tuple[bool, bool], ...]  # (terminated, truncated) of episodes 0, 1, …, repeated
 
     def length_of(self, index: int) -> int:
         return self.length + self.longer * index
@@ -42,10 +42,10 @@ KINDS = {
 
 
 class Tiny(TinyBase):
-    """Its observation tells which environment, which episode, which step, and the action that led there.
+    """Observe the index of the environment, the episode, the step and the action that led there.
 
-    Rewards are multiples of a quarter, so that sums with a discount of a half are exact. It insists on being reset
-    when, and only when, an episode has ended.
+    Rewards are multiples of 1/4, so that sums with a discount of 1/2 are exact. It must be reset exactly when an
+    episode has ended.
     """
 
     observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -74,12 +74,12 @@ class Tiny(TinyBase):
 
 
 def reward_of(index: int, episode: int, step: int) -> float:
-    """The reward of a step; its sign alternates with the episodes, so that a mean is not taken for a deviation."""
+    """Return the reward of a step; its sign alternates between episodes, so that mean and deviation differ."""
     return (step + index / 4 + 1) * (1 if episode % 2 == 0 else -1)
 
 
 class Noisy(TinyBase):
-    """A random walk in a box of actions that reset(seed) makes repeatable."""
+    """A random walk that is deterministic given its seed and actions."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -109,7 +109,7 @@ class Forgetful(Noisy):
 
 
 class Writing(Noisy):
-    """Writes into the action it is given, as some environments do."""
+    """Write into the received action, as some environments do."""
 
     def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         action *= 2
@@ -117,7 +117,7 @@ class Writing(Noisy):
 
 
 class Failing(Noisy):
-    """Does something bad at a given step of every episode (0: in reset)."""
+    """Fail at a given step of every episode (0: in reset)."""
 
     def __init__(self, what: str, at: int) -> None:
         super().__init__(length=100)
@@ -143,14 +143,36 @@ class Failing(Noisy):
         return observation, reward, terminated, truncated, info
 
 
+class Talking(Noisy):
+    """Wants words, which no policy has."""
+
+    action_space = spaces.Text(5)  # type: ignore[assignment]
+
+
+class Pulse(gymnasium.Env[Any, Any]):
+    """Pays what its action is, ends after four steps."""
+
+    observation_space = spaces.Box(-1, 1, (1,))
+    action_space = spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        return np.zeros(1, dtype=np.float32), float(action[0]), self.time == 4, False, {}
+
+
 class Picking(gymnasium.Env[NDArray[Any], Any]):
-    """Tells in its observation the action it was given; picks at random which actions it allows next.
+    """Observe the received action; allow random actions next.
 
     Args:
-        action_space: A space of categories.
-        observation_space: A Box; the action's entries are its first numbers, what follows is drawn at random.
-        mask: How it tells its masks: ``"info"``, ``"parts"`` (in info, an array an entry), ``"method"`` or not at all.
-        length: Of an episode.
+        action_space: A discrete space.
+        observation_space: A Box; its first numbers are the entries of the action, the others are random.
+        mask: Form of the masks: ``"info"``, ``"parts"`` (in info, one array per entry), ``"method"`` or ``"none"``.
+        length: Length of an episode.
     """
 
     def __init__(

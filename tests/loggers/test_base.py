@@ -25,7 +25,7 @@ from minerva.loggers.base import check_name, one_line
 
 
 class Recorder:
-    """Keeps what it is told, and raises at the calls it is told to."""
+    """Records its calls, and raises at the given ones."""
 
     def __init__(self, *fails: str) -> None:
         self.calls: list[str] = []
@@ -64,7 +64,7 @@ def test_every_logger_gets_every_call() -> None:
 
 
 @pytest.mark.parametrize("fails", [ROW, "flush", "close"])
-def test_a_failing_optional_logger_is_dropped_with_one_warning(fails: str) -> None:
+def test_a_failing_optional_logger_is_removed_with_one_warning(fails: str) -> None:
     broken, required, sound = Recorder(fails), Required(), Recorder()
     both = LoggerList([broken, required, sound])
     with warnings.catch_warnings(record=True) as caught:
@@ -74,14 +74,14 @@ def test_a_failing_optional_logger_is_dropped_with_one_warning(fails: str) -> No
             both.flush()
         both.close()
     assert len(caught) == 1
-    assert "Recorder failed and is off" in str(caught[0].message)
+    assert "Recorder failed and is disabled" in str(caught[0].message)
     assert "No space left on device" in str(caught[0].message)
     assert required.calls == sound.calls == [ROW, "flush", ROW, "flush", "close"]
     assert broken.calls.count("close") >= 1
     assert broken.calls.count(fails) == (1 if fails != "close" else 2)
 
 
-def test_a_note_takes_the_place_of_the_warning() -> None:
+def test_a_note_function_replaces_the_warning() -> None:
     notes: list[str] = []
     both = LoggerList([Recorder(ROW)], note=notes.append)
     both.log({"a": 1.0}, 5)
@@ -89,7 +89,7 @@ def test_a_note_takes_the_place_of_the_warning() -> None:
     assert len(notes) == 1
 
 
-def test_a_required_logger_ends_the_run() -> None:
+def test_an_error_of_a_required_logger_stops_the_run() -> None:
     both = LoggerList([Required(ROW, "flush")])
     with pytest.raises(OSError, match="No space left"):
         both.log({"a": 1.0}, 5)
@@ -97,7 +97,7 @@ def test_a_required_logger_ends_the_run() -> None:
         both.flush()
 
 
-def test_of_this_package_the_csv_file_alone_is_required(tmp_path: Path) -> None:
+def test_only_the_csv_file_is_required(tmp_path: Path) -> None:
     file = CsvLogger(tmp_path / "metrics.csv")
     console = ConsoleLogger(10, stream=io.StringIO())
     both = LoggerList([console, file])
@@ -108,14 +108,14 @@ def test_of_this_package_the_csv_file_alone_is_required(tmp_path: Path) -> None:
         both.log({"a": 1.0}, 6)
 
 
-def test_closing_closes_all_before_it_raises() -> None:
+def test_close_closes_all_loggers_before_it_raises() -> None:
     loggers = [Required("close"), Required(), Recorder()]
     with pytest.raises(OSError, match="No space left"):
         LoggerList(loggers).close()
     assert [logger.calls for logger in loggers] == [["close"]] * 3
 
 
-def test_ctrl_c_is_not_taken_for_a_failure() -> None:
+def test_ctrl_c_does_not_remove_a_logger() -> None:
     class Interrupted(Recorder):
         def log(self, metrics: Mapping[str, float], step: int) -> None:
             raise KeyboardInterrupt
@@ -149,7 +149,7 @@ class ArrayRecorder(Recorder):
 HISTOGRAM = "histogram 5 weights [0.5, 1.0]"
 
 
-def test_arrays_go_to_those_that_take_them(tmp_path: Path) -> None:
+def test_arrays_go_to_the_loggers_that_support_them(tmp_path: Path) -> None:
     plain, arrays, required = Recorder(), ArrayRecorder(), Required()
     inner = LoggerList([plain, arrays])
     outer = LoggerList([required, inner, ConsoleLogger(10, stream=io.StringIO()), CsvLogger(tmp_path / "metrics.csv")])
@@ -161,7 +161,7 @@ def test_arrays_go_to_those_that_take_them(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.csv").read_text() == "step,name,value\n"
 
 
-def test_one_that_fails_at_an_array_is_dropped() -> None:
+def test_a_logger_that_fails_at_an_array_is_removed() -> None:
     broken, sound = ArrayRecorder(HISTOGRAM), ArrayRecorder()
     told: list[str] = []
     loggers = LoggerList([broken, sound], told.append)
@@ -169,11 +169,11 @@ def test_one_that_fails_at_an_array_is_dropped() -> None:
         loggers.write_histogram(5, "weights", np.array([0.5, 1.0]))
     assert broken.calls == [HISTOGRAM, "close"] and sound.calls == [HISTOGRAM] * 2
     assert told == [
-        "ArrayRecorder failed and is off for the rest of the run: OSError: [Errno 28] No space left on device"
+        "ArrayRecorder failed and is disabled for the rest of the run: OSError: [Errno 28] No space left on device"
     ]
 
 
-def test_which_loggers_take_arrays(tmp_path: Path) -> None:
+def test_which_loggers_support_arrays(tmp_path: Path) -> None:
     tensorboard, file = TensorBoardLogger(tmp_path), CsvLogger(tmp_path / "metrics.csv")
     assert isinstance(tensorboard, ArrayLogger) and isinstance(LoggerList([]), ArrayLogger)
     for other in (file, ConsoleLogger(10, stream=io.StringIO()), WandbLogger(None)):
@@ -185,20 +185,20 @@ def test_which_loggers_take_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["a", "policy/std", "my_loss", "approximate_kullback-leibler", "q.1/η/x-2", "evaluation/x"]
 )
-def test_names_that_anybody_may_log_under(name: str) -> None:
+def test_valid_metric_names(name: str) -> None:
     check_name(name)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", 'a"b', "a\nb", "/a", "a/", "-a", "a\n", 3, None])
-def test_names_that_nobody_may_log_under(name: Any) -> None:
+def test_invalid_metric_names(name: Any) -> None:
     with pytest.raises(ValueError) as caught:
         check_name(name)
     assert str(caught.value) == (
-        f"name: must be of letters, digits, '_', '-', '.' and '/', such as 'policy/std'; got {name!r}."
+        f"name: must consist of letters, digits, '_', '-', '.' and '/', such as 'policy/std'; got {name!r}."
     )
 
 
 @pytest.mark.parametrize("name", ["eval/return_mean", "train/episode_return", "charts/SPS", "losses/mine", "eval"])
-def test_names_that_the_run_keeps_for_itself(name: str) -> None:
-    with pytest.raises(ValueError, match=f"the groups charts, eval, losses, train are the run's own, got '{name}'"):
+def test_reserved_metric_names(name: str) -> None:
+    with pytest.raises(ValueError, match=f"the groups charts, eval, losses, train are reserved, got '{name}'"):
         check_name(name)

@@ -19,7 +19,7 @@ from minerva.loggers import ConsoleLogger, Logger
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that tests set by hand."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -32,11 +32,11 @@ def lines(stream: io.StringIO) -> list[str]:
     return [re.sub(" +", " ", line) for line in stream.getvalue().splitlines()]
 
 
-def test_plain_lines_keep_their_pace() -> None:
+def test_plain_lines_keep_their_interval() -> None:
     stream, clock = io.StringIO(), Clock()
     console = ConsoleLogger(1000, title="PPO Pendulum-v1", stream=stream, every_seconds=5.0, clock=clock)
     logger: Logger = console
-    for step in range(1, 321):  # 32 steps a second, ten seconds
+    for step in range(1, 321):  # 32 steps per second, ten seconds
         clock.now += 1 / 32
         console.progress(step)
     assert lines(stream) == [
@@ -67,7 +67,7 @@ def test_plain_lines_keep_their_pace() -> None:
     assert lines(stream)[4] == "after the end"
 
 
-def test_a_resumed_run_measures_its_own_pace() -> None:
+def test_a_resumed_run_measures_its_own_speed() -> None:
     stream, clock = io.StringIO(), Clock()
     console = ConsoleLogger(2000, start_step=1000, stream=stream, every_seconds=5.0, clock=clock)
     clock.now += 10.0
@@ -78,11 +78,11 @@ def test_a_resumed_run_measures_its_own_pace() -> None:
     assert lines(stream)[1] == "1,100 / 2,000 steps 55.0% 5 steps/s stopped after 0:20"
 
 
-def test_the_time_left_follows_a_change_of_pace() -> None:
+def test_the_remaining_time_follows_a_change_of_speed() -> None:
     stream, clock = io.StringIO(), Clock()
     console = ConsoleLogger(100_000, stream=stream, every_seconds=1.0, clock=clock)
     step = 0
-    for rate in (1000, 10):  # random actions first, say, and then updates
+    for rate in (1000, 10):  # such as random actions first, then updates
         for _ in range(10 if rate == 1000 else 200):
             clock.now += 1.0
             step += rate
@@ -100,7 +100,7 @@ def test_nothing_known_yet() -> None:
     assert lines(stream)[1] == "0 / 0 steps 100.0% done in 0:00"
 
 
-def test_characters_that_the_stream_lacks_are_replaced() -> None:
+def test_characters_that_the_stream_cannot_encode_are_replaced() -> None:
     raw = io.BytesIO()
     console = ConsoleLogger(100, title="Pendelübung", stream=io.TextIOWrapper(raw, encoding="ascii"), clock=Clock())
     console.log({"eval/return_mean": 1.0, "eval/return_std": 2.0}, 0)
@@ -147,7 +147,7 @@ def test_health_without_greek() -> None:
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "full"), ValueError("I/O operation on closed file")])
 @pytest.mark.parametrize("where", ["write", "flush"])
-def test_a_reader_that_went_away_is_no_error(error: Exception, where: str) -> None:
+def test_a_reader_that_disappears_is_not_an_error(error: Exception, where: str) -> None:
     class Gone(io.StringIO):
         def _fail(self, *_: Any) -> int:
             raise error
@@ -162,7 +162,7 @@ def test_a_reader_that_went_away_is_no_error(error: Exception, where: str) -> No
     console.close()
 
 
-def test_a_closed_stream_and_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stream_and_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     stream.close()
     ConsoleLogger(100, stream=stream).close()
@@ -170,7 +170,7 @@ def test_a_closed_stream_and_none_at_all(monkeypatch: pytest.MonkeyPatch) -> Non
     ConsoleLogger(100).close()
 
 
-def test_a_terminal_that_is_slow_is_not_given_up() -> None:
+def test_a_slow_terminal_is_kept() -> None:
     class Slow(io.StringIO):
         full = True
 
@@ -192,7 +192,7 @@ def test_progress_is_cheap() -> None:
     start = time.perf_counter()
     for step in range(100_000):
         console.progress(step)
-    assert time.perf_counter() - start < 1.0  # ten microseconds a call; a quarter of one on an idle machine
+    assert time.perf_counter() - start < 1.0  # ten microseconds per call; 0.25 on an idle machine
 
 
 RUN = """
@@ -214,7 +214,7 @@ print("afterwards")
 
 
 def run_in_terminal(columns: int, term: str = "xterm-256color", script: str = RUN) -> str:
-    """Run a script, the one above by default, in a pseudo-terminal and give everything it wrote there."""
+    """Run a script, by default the one above, in a pseudo-terminal and return its output."""
     main, worker = pty.openpty()
     fcntl.ioctl(worker, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {
@@ -249,7 +249,7 @@ def run_in_terminal(columns: int, term: str = "xterm-256color", script: str = RU
 
 
 def screen(text: str, columns: int) -> list[str]:
-    """Play a terminal: give the lines that a person sees in the end."""
+    """Emulate a terminal and return the lines that are visible at the end."""
     rows: list[list[str]] = [[]]
     row, column = 0, 0
     for control, number, final, character in re.findall(r"(\x1b\[\??([\d;]*)([A-Za-z]))|([^\x1b])", text, re.DOTALL):
@@ -279,7 +279,7 @@ def screen(text: str, columns: int) -> list[str]:
 def test_a_live_bar_in_a_terminal(columns: int) -> None:
     text = run_in_terminal(columns)
     seen = [line for line in screen(text, columns) if line]
-    # One bar is left, in its last state, below what was printed in the meantime.
+    # One bar remains, in its last state, below the printed lines.
     assert seen[0] == "saved [red]ppo_last.pt"
     assert seen[1] == "a line of the environment's"
     assert seen[-1] == "afterwards"
@@ -287,13 +287,13 @@ def test_a_live_bar_in_a_terminal(columns: int) -> None:
     if columns >= 80:
         assert re.fullmatch(r"PPO \[Hopper-v5\]  ━+  100%  1,000 / 1,000", seen[2])
         assert re.fullmatch(r"4,321 steps/s · done in 0:0\d · evaluation 123\.5 ± 7\.50 · training 99\.00", seen[3])
-    assert text.count("\x1b[?25h") == text.count("\x1b[?25l") == 1  # the cursor is given back
-    assert len(re.findall(r"\d+%", text)) >= 4  # it was drawn while the run went on
+    assert text.count("\x1b[?25h") == text.count("\x1b[?25l") == 1  # the cursor is restored
+    assert len(re.findall(r"\d+%", text)) >= 4  # it was drawn during the run
 
 
 @pytest.mark.parametrize("columns", [100, 40])
 def test_a_line_for_health_below_the_bar(columns: int) -> None:
-    # It comes once there is something to show, while the bar is being drawn already.
+    # It appears with the first value, after the bar.
     script = RUN.replace("console.progress(1000)", f"console.log({MPO}, 700); console.flush(); console.progress(1000)")
     seen = [line for line in screen(run_in_terminal(columns, script=script), columns) if line]
     assert len(seen) == 6, seen
@@ -339,7 +339,7 @@ def test_a_broken_pipe_does_not_end_the_run() -> None:
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    process.stdout.close()  # the reader goes away, as in `minerva train ... | head`
+    process.stdout.close()  # the reader disappears, as in `minerva train ... | head`
     process.stdin.close()
     said = process.stderr.read()
     process.stderr.close()

@@ -67,7 +67,7 @@ def test_an_existing_file_is_continued(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", ["", "st", HEADER[:-1], HEADER, HEADER + "1,", HEADER + "1,a,0.5\n2,a,12"])
-def test_what_a_kill_left_half_written_is_dropped(tmp_path: Path, left: str) -> None:
+def test_an_incomplete_row_of_a_killed_run_is_removed(tmp_path: Path, left: str) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text(left)
     logger = CsvLogger(path)
@@ -77,11 +77,11 @@ def test_what_a_kill_left_half_written_is_dropped(tmp_path: Path, left: str) -> 
     assert path.read_text() == HEADER + whole + "9,b,2.0\n"
 
 
-def test_someone_elses_file_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_with_another_header_is_not_changed(tmp_path: Path) -> None:
     for text in ("time,reward\n1,2\n", "x"):
         path = tmp_path / "metrics.csv"
         path.write_text(text)
-        with pytest.raises(ValueError, match=r"metrics\.csv is not a record of metrics"):
+        with pytest.raises(ValueError, match=r"metrics\.csv is not a file of metrics"):
             CsvLogger(path)
         assert path.read_text() == text
 
@@ -96,7 +96,7 @@ def test_truncation_is_exact(tmp_path: Path) -> None:
         texts.append(path.read_text())
     logger.close()
     assert positions == [len(text) for text in texts]
-    # As a resumed run meets it: rows past the checkpoint, the last of them torn, then the run's own rows.
+    # As in a resumed run: rows after the checkpoint, the last one incomplete, then new rows.
     for position, text in reversed(list(zip(positions, texts, strict=True))):
         with path.open("a") as file:
             file.write("99,a/b,0.1\n99,c,0.")
@@ -109,7 +109,7 @@ def test_truncation_is_exact(tmp_path: Path) -> None:
         logger.close()
 
 
-def test_truncation_drops_rows_that_are_still_waiting(tmp_path: Path) -> None:
+def test_truncation_removes_buffered_rows(tmp_path: Path) -> None:
     logger = CsvLogger(tmp_path / "metrics.csv")
     position = logger.position()
     logger.log({"a": 1.0}, 1)
@@ -121,14 +121,14 @@ def test_truncation_drops_rows_that_are_still_waiting(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("position", "kept", "warning"),
     [
-        (1000, "1,a,0.5\n2,a,0.5\n", "has 32 bytes where its checkpoint saw 1000"),
+        (1000, "1,a,0.5\n2,a,0.5\n", "has 32 bytes instead of the checkpoint's 1000"),
         (31, "1,a,0.5\n", "no row ends at byte 31"),
         (3, "", "points into the header"),
         (0, "", "points into the header"),
         (-7, "", "points into the header"),
     ],
 )
-def test_a_file_that_does_not_fit_its_checkpoint(tmp_path: Path, position: int, kept: str, warning: str) -> None:
+def test_a_file_that_does_not_match_its_checkpoint(tmp_path: Path, position: int, kept: str, warning: str) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text(HEADER + "1,a,0.5\n2,a,0.5\n")
     logger = CsvLogger(path)
@@ -139,15 +139,15 @@ def test_a_file_that_does_not_fit_its_checkpoint(tmp_path: Path, position: int, 
     assert path.read_text() == HEADER + kept + "9,b,2.0\n"
 
 
-def test_a_file_that_is_gone(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     logger = CsvLogger(tmp_path / "metrics.csv")
-    with pytest.warns(RuntimeWarning, match="the earlier rows in between are gone"):
+    with pytest.warns(RuntimeWarning, match="the rows in between are missing"):
         logger.truncate(500)
     logger.close()
     assert (tmp_path / "metrics.csv").read_text() == HEADER
 
 
-def test_a_row_longer_than_a_block_is_found_whole(tmp_path: Path) -> None:
+def test_a_row_longer_than_a_block_is_removed_completely(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     text = HEADER + "1,a,0.5\n" + "2," + "n" * 10_000
     path.write_text(text)
@@ -155,7 +155,7 @@ def test_a_row_longer_than_a_block_is_found_whole(tmp_path: Path) -> None:
     assert path.read_text() == HEADER + "1,a,0.5\n"
 
 
-def test_a_killed_process_keeps_what_was_put_on_disk(tmp_path: Path) -> None:
+def test_a_killed_process_keeps_the_rows_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     code = (
         "import os, signal, sys\n"
@@ -196,7 +196,7 @@ def test_a_forked_worker_writes_nothing_twice(tmp_path: Path) -> None:
     assert path.read_text() == HEADER + "1,a,1.0\n"
 
 
-def test_a_full_disk_is_told_and_a_row_cut_by_it_is_completed_later(tmp_path: Path) -> None:
+def test_a_full_disk_raises_and_the_cut_row_is_completed_later(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     code = (
         "import resource, sys\n"

@@ -58,7 +58,7 @@ def test_open_gives_a_logger(tmp_path: Path) -> None:
     assert read(tmp_path / "new" / "folder") == {"a": [(1, 1.0)]}
 
 
-def test_without_the_package_a_run_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_a_warning_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard" or "utils.tensorboard" in name]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
@@ -82,13 +82,13 @@ def test_without_the_package_in_a_fresh_process(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_folder_that_cannot_be_written_is_no_reason_not_to_train(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_does_not_stop_training(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.warns(RuntimeWarning, match="TensorBoard could not be opened in"):
         assert open_tensorboard(tmp_path / "file" / "folder") is None
 
 
-def test_a_full_disk_in_mid_run_drops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_during_a_run_removes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logger = TensorBoardLogger(tmp_path)
     loggers = LoggerList([logger])
     loggers.log({"a": 1.0}, 1)
@@ -99,7 +99,7 @@ def test_a_full_disk_in_mid_run_drops_it(tmp_path: Path, monkeypatch: pytest.Mon
 
     writer = logger._writer.file_writer.event_writer._async_writer
     monkeypatch.setattr(writer._writer, "write", full)
-    monkeypatch.setattr("threading.excepthook", lambda _: None)  # its writer thread dies loudly
+    monkeypatch.setattr("threading.excepthook", lambda _: None)  # its writer thread prints its error
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for step in range(2, 50):
@@ -107,7 +107,7 @@ def test_a_full_disk_in_mid_run_drops_it(tmp_path: Path, monkeypatch: pytest.Mon
             loggers.flush()
         loggers.close()
     assert [str(w.message) for w in caught if w.category is RuntimeWarning] == [
-        "TensorBoardLogger failed and is off for the rest of the run: OSError: [Errno 28] No space left on device"
+        "TensorBoardLogger failed and is disabled for the rest of the run: OSError: [Errno 28] No space left on device"
     ]
     assert loggers.optional == []
 
@@ -115,7 +115,7 @@ def test_a_full_disk_in_mid_run_drops_it(tmp_path: Path, monkeypatch: pytest.Mon
 def open_events(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    # As many images and histograms as there are: TensorBoard keeps a sample of them by default.
+    # All images and histograms: by default TensorBoard keeps only a sample.
     events = EventAccumulator(str(folder), size_guidance={"images": 0, "histograms": 0})
     events.Reload()
     return events
@@ -140,7 +140,7 @@ def test_a_histogram_reads_back(tmp_path: Path) -> None:
     assert second.histogram_value.num == 3
 
 
-def test_what_is_no_number_is_left_out_of_a_histogram(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_left_out_of_a_histogram(tmp_path: Path) -> None:
     logger = TensorBoardLogger(tmp_path)
     loggers = LoggerList([logger])
     loggers.write_histogram(1, "some", np.array([1.0, math.nan, math.inf, -math.inf, 3.0]))

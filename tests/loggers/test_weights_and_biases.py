@@ -46,7 +46,7 @@ def records(file: Path) -> Iterator[Any]:
     at, parts = 7, b""
     while at + 7 <= len(data):
         left = 32768 - at % 32768
-        if left < 7:  # no room for a record's head: the block is padded
+        if left < 7:  # too short for a record header: the block is padded
             at += left
             continue
         length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
@@ -86,7 +86,7 @@ def test_an_offline_run_reads_back_and_is_resumed_with_its_id(tmp_path: Path) ->
         {"charts/SPS": 1000.0, "eval/return_mean": -1.5, "global_step": 0},
         {"charts/SPS": 1500.0, "global_step": 2048},
     ]
-    # W&B's own process writes the file, and on a busy machine it may end a moment after the run was closed.
+    # W&B's own process writes the file; on a busy machine it may finish shortly after the run was closed.
     deadline = time.monotonic() + 30
     while history(file) != expected and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -108,7 +108,7 @@ def test_an_offline_run_reads_back_and_is_resumed_with_its_id(tmp_path: Path) ->
     assert (folder / "wandb_id.txt").read_text().strip() == "given"
 
 
-def test_a_run_that_was_open_before_is_used_and_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_active_run_is_used_and_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[dict[str, float]] = []
     config: dict[str, Any] = {}
     active = SimpleNamespace(
@@ -128,7 +128,7 @@ def test_a_run_that_was_open_before_is_used_and_left_open(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_online_resumes_by_id_and_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_online_resumes_by_id_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
 
     class Settings:
@@ -151,7 +151,7 @@ def test_online_resumes_by_id_and_waits_for_nobody(tmp_path: Path, monkeypatch: 
     assert seen["settings"].fields["init_timeout"] <= 30
 
 
-def test_without_the_package_a_run_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_a_warning_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.warns(RuntimeWarning, match=r'W&B is not installed.*"minerva-rl\[tracking\]"') as caught:
         assert open_wandb("online", tmp_path, "p", "n", CONFIG, None) is None
@@ -168,7 +168,7 @@ ONLINE = (
 )
 
 
-def test_without_a_login_nobody_is_asked(tmp_path: Path) -> None:
+def test_without_a_login_there_is_no_prompt(tmp_path: Path) -> None:
     """At a real terminal, where W&B would ask and wait."""
     main, worker = pty.openpty()
     process = subprocess.Popen(
@@ -198,13 +198,13 @@ def test_without_a_login_nobody_is_asked(tmp_path: Path) -> None:
         os.close(main)
     said = b"".join(chunks).decode()
     assert said.count("RuntimeWarning: W&B could not be started") == 1
-    assert "`wandb login` logs in" in said
+    assert "Run `wandb login`" in said
     assert "the run goes on" in said
     assert "Traceback" not in said
 
 
-def test_without_a_network_the_run_goes_on(tmp_path: Path) -> None:
-    # A port on this machine that nobody listens on stands for a server out of reach.
+def test_without_a_network_the_run_continues(tmp_path: Path) -> None:
+    # A port without a listener stands for a server that cannot be reached.
     env = os.environ | {"WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
     command = [sys.executable, "-c", ONLINE, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=40, env=env, check=True)
@@ -213,7 +213,7 @@ def test_without_a_network_the_run_goes_on(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_failure_in_mid_run_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_during_a_run_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def log(_: Any) -> None:
         raise ConnectionResetError("the service is gone")
 
@@ -225,11 +225,11 @@ def test_a_failure_in_mid_run_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     loggers.log({"a": 1.0}, 2)
     loggers.close()
     assert notes == [
-        "WandbLogger failed and is off for the rest of the run: ConnectionResetError: the service is gone",
+        "WandbLogger failed and is disabled for the rest of the run: ConnectionResetError: the service is gone",
     ]
 
 
-def test_the_keyboard_is_given_back_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_restored_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def init(**_: Any) -> Any:
         raise RuntimeError("no")
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from minerva.networks.action_critic import Critic, SmallInitLinear, bound
+from tests.networks.samples import move_parameters
 
 
 @pytest.mark.parametrize("std", [0.01, 0.5])
@@ -32,9 +33,7 @@ def test_the_small_start_is_a_hundredth_by_default() -> None:
 def make_critic(low: Any = (-1.0, -0.5), high: Any = (0.5, 2.0), layers: tuple[int, ...] = (6, 4)) -> Critic:
     torch.manual_seed(0)
     critic = Critic(3, 2, layers, low, high)
-    with torch.no_grad():
-        for parameter in critic.parameters():
-            parameter.add_(torch.randn(parameter.shape), alpha=0.3)
+    move_parameters(critic, 0.3)
     return critic
 
 

@@ -118,7 +118,7 @@ def test_any_batch_shape_and_numbers_of_any_kind() -> None:
     ],
 )
 def test_too_small_an_image(shape: tuple[int, ...], layout: Layout, size: str) -> None:
-    with pytest.raises(ValueError, match=rf"at least 36 x 36 pixels .* got {size} .* an encoder of your own"):
+    with pytest.raises(ValueError, match=rf"at least 36 x 36 pixels .* got {size} .* use your own encoder"):
         NatureCNN(shape, layout)
 
 

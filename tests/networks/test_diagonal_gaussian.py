@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 from minerva.networks.diagonal_gaussian import DiagonalGaussianPolicy
+from tests.networks.samples import move_parameters
 
 LOW, HIGH = [-1.0, -0.25], [0.5, 2.0]
 
@@ -16,9 +17,7 @@ LOW, HIGH = [-1.0, -0.25], [0.5, 2.0]
 def make_policy() -> DiagonalGaussianPolicy:
     torch.manual_seed(0)
     policy = DiagonalGaussianPolicy(3, 2, (6, 4), LOW, HIGH)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(torch.randn(parameter.shape), alpha=0.3)
+    move_parameters(policy, 0.3)
     return policy
 
 
@@ -116,7 +115,9 @@ def test_one_action_a_row() -> None:
     assert not torch.equal(policy.sample_action(mean, log_std, False, seeded(1)), executed)
 
 
-@pytest.mark.formula("minerva.networks.diagonal_gaussian", r"a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)")
+@pytest.mark.formula(
+    "minerva.networks.heads.GaussianHead.sample", r"a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)"
+)
 def test_a_sample_is_noise_scaled_and_shifted() -> None:
     mean, log_std = torch.tensor([[0.4, -0.5]]).double(), torch.tensor([[0.3, -1.0]]).double()
     raw, _ = make_policy().sample_action_raw_and_exec(mean, log_std, False, seeded())

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minerva.networks import duals
-from minerva.networks.duals import DualVariable, inverse_softplus, positive
+from minerva.networks.duals import Duals, DualVariable, inverse_softplus, positive
 
 
 @pytest.mark.formula("minerva.networks.duals", r"x = \eta + \log(1 - e^{-\eta})")
@@ -42,12 +42,20 @@ def test_a_variable_for_each_dimension() -> None:
     assert scalar().item() == pytest.approx(math.log1p(math.e))
 
 
-@pytest.mark.formula("minerva.networks.duals", r"x \leftarrow \max(x, -18)")
 def test_the_floor() -> None:
-    below = torch.tensor([-30.0, -18.0, 2.0])
-    assert duals.floored(below).tolist() == [-18.0, -18.0, 2.0] and duals.MINIMUM == -18.0
-    assert below.tolist() == [-30.0, -18.0, 2.0]
-    assert positive(duals.floored(below)).min().item() == pytest.approx(math.exp(-18.0) + 1e-8, rel=1e-4)
+    assert duals.MINIMUM == -18.0
+    given = Duals({"low": -30.0, "at": -18.0, "high": 2.0})
+    assert [given.parameter_of(name).item() for name in given] == [-18.0, -18.0, 2.0]
+    assert min(given()).item() == pytest.approx(math.exp(-18.0) + 1e-8, rel=1e-4)
+
+
+def test_variables_by_name() -> None:
+    given = Duals({"policy": 1.0, "mean": 10.0}, {"mean": (3,)})
+    assert [name for name, _ in given.named_parameters()] == ["policy.parameter", "mean.parameter"]
+    policy, mean = given()
+    assert policy.item() == pytest.approx(math.log1p(math.e)) and policy.shape == ()
+    assert mean.tolist() == pytest.approx([math.log1p(math.exp(10.0))] * 3)
+    assert given.parameter_of("mean") is given["mean"].parameter
 
 
 def test_a_variable_at_its_floor_still_has_a_slope() -> None:

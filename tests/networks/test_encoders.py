@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from minerva.networks.cnn import NatureCNN
-from minerva.networks.encoders import DictEncoder, encoder_for, images_in, looks_at_images
+from minerva.networks.encoders import DictEncoder, contains_images, encoder_kind, image_encoder, images_in
 
 IMAGE = spaces.Box(0, 255, (40, 36, 3), np.uint8)
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
@@ -16,17 +16,17 @@ BOTH = spaces.Dict(OrderedDict([("speed", VECTOR), ("eye", IMAGE), ("on", spaces
 
 
 def test_images_are_found_wherever_they_are() -> None:
-    assert looks_at_images(IMAGE) and looks_at_images(BOTH) and looks_at_images(spaces.Dict({"a": BOTH}))
-    assert not any(looks_at_images(space) for space in (VECTOR, spaces.Discrete(3), spaces.Dict({"a": VECTOR})))
+    assert contains_images(IMAGE) and contains_images(BOTH) and contains_images(spaces.Dict({"a": BOTH}))
+    assert not any(contains_images(space) for space in (VECTOR, spaces.Discrete(3), spaces.Dict({"a": VECTOR})))
 
 
 def test_an_image_gets_convolutions() -> None:
-    encoder, features = encoder_for(IMAGE)
+    encoder, features = image_encoder(IMAGE)
     assert isinstance(encoder, NatureCNN) and features == 512
 
 
 def test_the_parts_of_a_dict_in_the_order_of_its_row() -> None:
-    encoder, features = encoder_for(BOTH)
+    encoder, features = image_encoder(BOTH)
     assert isinstance(encoder, DictEncoder) and features == 5 + 512 + 2
     image = IMAGE.sample()
     observation = {"speed": np.arange(5, dtype=np.float32) / 5, "eye": image, "on": 1}
@@ -40,7 +40,7 @@ def test_the_parts_of_a_dict_in_the_order_of_its_row() -> None:
 
 def test_what_is_no_image_gets_none() -> None:
     with pytest.raises(ValueError, match=r"encoder: 'cnn' needs an image.* got Box"):
-        encoder_for(VECTOR)
+        image_encoder(VECTOR)
 
 
 @pytest.mark.parametrize("shape", [(40, 36, 3), (3, 40, 36), (40, 36), (40, 36, 1), (4, 40, 36), (40, 36, 4)])
@@ -63,3 +63,9 @@ def test_images_of_a_dict_have_its_keys() -> None:
     assert list(found) == ["y/eye"]
     np.testing.assert_array_equal(found["y/eye"], observation["eye"])
     assert images_in(VECTOR, np.zeros(5)) == {}
+
+
+def test_the_kind_of_encoder_follows_the_space_unless_it_is_said() -> None:
+    assert [encoder_kind("auto", space) for space in (VECTOR, IMAGE, BOTH)] == ["mlp", "cnn", "cnn"]
+    for kind in ("mlp", "cnn", "custom"):
+        assert {encoder_kind(kind, space) for space in (VECTOR, IMAGE)} == {kind}

@@ -11,20 +11,23 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import distributions
+from torch.distributions import transforms
 
 from minerva.networks.heads import (
     ActionHead,
     BernoulliHead,
     CategoricalHead,
+    DistParams,
     GaussianHead,
     MultiCategoricalHead,
-    Parameters,
+    SquashedGaussianHead,
     head_for,
 )
 
 NVEC = [3, 2, 5, 1]
 HEADS: dict[str, ActionHead] = {
     "gaussian": GaussianHead(3),
+    "squashed": SquashedGaussianHead([-1.0, 0.5, -2.0], [3.0, 1.0, 2.0]),
     "categorical": CategoricalHead(5),
     "multi-categorical": MultiCategoricalHead(NVEC),
     "bernoulli": BernoulliHead(4),
@@ -33,7 +36,7 @@ HEADS: dict[str, ActionHead] = {
 
 def random_parameters(
     head: ActionHead, seed: int, batch: Sequence[int] = (7,), dtype: torch.dtype = torch.float64
-) -> Parameters:
+) -> DistParams:
     rng = np.random.default_rng(seed)
     numbers = torch.tensor(rng.normal(size=(*batch, head.size)), dtype=dtype)
     if isinstance(head, GaussianHead):
@@ -52,7 +55,7 @@ def random_mask(head: ActionHead, seed: int, rows: int) -> torch.Tensor:
     rng = np.random.default_rng(seed)
     mask = rng.integers(0, 2, size=(rows, head.mask_dim))
     start = 0
-    for n in NVEC if isinstance(head, MultiCategoricalHead) else [head.mask_dim]:
+    for n in [head.mask_dim] if isinstance(head, CategoricalHead) else NVEC:
         mask[np.arange(rows), start + rng.integers(0, n, size=rows)] = 1
         start += n
     return torch.tensor(mask, dtype=torch.float32)
@@ -61,20 +64,27 @@ def random_mask(head: ActionHead, seed: int, rows: int) -> torch.Tensor:
 class OfTorch:
     """The same distribution, as torch has it."""
 
-    def __init__(self, head: ActionHead, parameters: Parameters) -> None:
+    def __init__(self, head: ActionHead, parameters: DistParams) -> None:
         self.parts: list[Any]
         if isinstance(head, GaussianHead):
             mean, log_std = parameters
             self.parts = [distributions.Independent(distributions.Normal(mean, log_std.exp().expand_as(mean)), 1)]
+            if isinstance(head, SquashedGaussianHead):
+                center, half = (head.high + head.low) / 2, (head.high - head.low) / 2
+                squash = [transforms.TanhTransform(), transforms.AffineTransform(center, half, event_dim=1)]
+                self.squashed: Any = distributions.TransformedDistribution(self.parts[0], squash)
         elif isinstance(head, BernoulliHead):
             self.parts = [distributions.Independent(distributions.Bernoulli(logits=parameters[0]), 1)]
         else:
-            nvec = NVEC if isinstance(head, MultiCategoricalHead) else [head.size]
+            nvec = [head.size] if isinstance(head, CategoricalHead) else NVEC
             groups = torch.split(parameters[0], nvec, dim=-1)
             self.parts = [distributions.Categorical(logits=logits) for logits in groups]
         self.head = head
 
     def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
+        if isinstance(self.head, SquashedGaussianHead):
+            density: torch.Tensor = self.squashed.log_prob(actions)
+            return density
         if isinstance(self.head, (GaussianHead, BernoulliHead)):
             log_prob: torch.Tensor = self.parts[0].log_prob(actions)
             return log_prob
@@ -90,12 +100,17 @@ class OfTorch:
 
 
 each_head = pytest.mark.parametrize("name", HEADS)
+each_head_but_squashed = pytest.mark.parametrize("name", [name for name in HEADS if name != "squashed"])
 each_masked_head = pytest.mark.parametrize("name", ["categorical", "multi-categorical"])
 
 
 @pytest.mark.formula("minerva.networks.heads.MultiCategoricalHead.log_prob", r"\log p(a) = \sum_g \log p_g(a_g)")
 @pytest.mark.formula("minerva.networks.heads.MultiCategoricalHead.entropy", r"H = \sum_g H(p_g)")
 @pytest.mark.formula("minerva.networks.heads.MultiCategoricalHead.kl", r"D = \sum_g D(p_g \,\|\, q_g)")
+@pytest.mark.formula(
+    "minerva.networks.heads.SquashedGaussianHead.log_prob",
+    r"\log \pi(a) = \log \mathcal{N}(u; \mu, \sigma) - \log \left| \frac{\partial a}{\partial u} \right|",
+)
 @pytest.mark.formula(
     "minerva.networks.heads.GaussianHead.kl",
     r"D = \sum_j \left( \frac{(\mu_j - \mu'_j)^2}{2 \sigma_j^2} + D_{\sigma,j} \right)",
@@ -124,7 +139,7 @@ def test_shapes_and_dtypes(name: str) -> None:
         assert head.log_prob(parameters, actions).shape == (4, 2)
 
 
-@each_head
+@each_head_but_squashed
 def test_the_mode_is_likelier_than_any_sample(name: str) -> None:
     head = HEADS[name]
     parameters = random_parameters(head, 5)
@@ -133,7 +148,7 @@ def test_the_mode_is_likelier_than_any_sample(name: str) -> None:
         assert (head.log_prob(parameters, head.sample(parameters, random_noise(head, seed)).double()) <= best).all()
 
 
-@each_head
+@each_head_but_squashed
 def test_the_mean_log_probability_of_samples_is_the_negative_entropy(name: str) -> None:
     head = HEADS[name]
     count = 100_000
@@ -151,7 +166,7 @@ def test_gradients_under_torch_func_equal_those_of_torchs_distributions(name: st
     actions = head.sample(parameters, random_noise(head, 10)).double()
     weights = torch.linspace(-1, 1, 7)
 
-    def loss(parameters: Parameters, other: Parameters) -> torch.Tensor:
+    def loss(parameters: DistParams, other: DistParams) -> torch.Tensor:
         terms = head.log_prob(parameters, actions) + 0.3 * head.entropy(parameters) + 0.7 * head.kl(parameters, other)
         return (weights * terms).sum()
 
@@ -214,11 +229,11 @@ def test_what_is_masked_is_never_taken_and_everything_stays_finite(name: str) ->
     assert (gradient[mask == 0] == 0).all()
 
 
-@pytest.mark.parametrize("name", ["gaussian", "bernoulli"])
+@pytest.mark.parametrize("name", ["gaussian", "squashed", "bernoulli"])
 def test_heads_without_masks_say_so(name: str) -> None:
     head = HEADS[name]
     assert head.mask_dim == 0
-    with pytest.raises(ValueError, match=r"take none, got one of shape \(7, 3\); masks are for Discrete"):
+    with pytest.raises(ValueError, match=r"takes none, got one of shape \(7, 3\); masks are for Discrete"):
         head.masked(random_parameters(head, 0), torch.ones(7, 3))
 
 
@@ -240,6 +255,64 @@ def test_a_gaussian_sample() -> None:
     assert found.dtype == np.float32
     assert (found == mean_array + np.exp(log_std_array) * noise.numpy()).all()  # to the last bit
     np.testing.assert_allclose(found, head.sample(parameters, noise), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.formula("minerva.networks.heads.SquashedGaussianHead.squash", r"a_j = c_j + h_j \tanh(u_j)")
+@pytest.mark.formula("minerva.networks.heads.SquashedGaussianHead.numpy_sampler.sample", r"a_j = c_j + h_j \tanh(u_j)")
+@pytest.mark.formula(
+    "minerva.networks.heads",
+    r"c_j = \tfrac12 (a_{\max,j} + a_{\min,j})",
+    r"h_j = \tfrac12 (a_{\max,j} - a_{\min,j})",
+)
+def test_a_squashed_gaussian_sample() -> None:
+    head = HEADS["squashed"]
+    params = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([[0.5, 1.0, 2.0]]).log()
+    noise = torch.tensor([[1.0, -1.0, 0.5]])
+    expected = [1 + 2 * math.tanh(1.5), 0.75 + 0.25 * math.tanh(-1.0), 0.0]
+    assert head.sample(params, noise)[0].tolist() == pytest.approx(expected, rel=1e-5)
+    assert head.mode(params)[0].tolist() == pytest.approx([1 + 2 * math.tanh(1), 0.75, 2 * math.tanh(-1)], rel=1e-5)
+    sampler = head.numpy_sampler()
+    mean, log_std = random_parameters(head, 18, (500,), torch.float32)
+    noise = random_noise(head, 19, (500,))
+    mean[0], noise[1] = 60.0, -60.0  # at the bounds,
+    log_std = log_std.expand(500, 3).clone()
+    log_std[2:6] = torch.tensor([[-30.0], [-20.5], [2.5], [9.0]])  # and beyond the range of a deviation
+    arrays = mean.numpy(), log_std.numpy()
+    kept = [array.copy() for array in arrays]
+    found = sampler(arrays, noise.numpy())
+    assert found.dtype == np.float32 and all((a == b).all() for a, b in zip(arrays, kept, strict=True))
+    exact = head.sample(head.distribution(mean, log_std), noise)
+    np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-6)
+    assert isinstance(head, SquashedGaussianHead)
+    for actions in (torch.from_numpy(found), exact):
+        assert (actions >= head.low).all() and (actions <= head.high).all()
+
+
+def test_only_a_squashed_gaussian_has_a_sampler_that_is_not_its_sample() -> None:
+    for name, head in HEADS.items():
+        assert (head.numpy_sampler() == head.sample_numpy) == (name != "squashed")
+
+
+def test_a_squashed_gaussians_deviation_is_kept_in_its_range_and_its_bounds_are_saved() -> None:
+    head = HEADS["squashed"]
+    mean, log_std = head.distribution(torch.zeros(4, 3), torch.tensor([[-50.0, 0.5, 50.0]]))
+    assert mean.shape == (4, 3) and log_std.tolist() == [[-20.0, 0.5, 2.0]] * 4
+    assert isinstance(head, SquashedGaussianHead)
+    other = SquashedGaussianHead([-1.0] * 3, [1.0] * 3)
+    other.load_state_dict(head.state_dict())
+    assert other.low.tolist() == [-1.0, 0.5, -2.0] and other.high.tolist() == [3.0, 1.0, 2.0]
+
+
+@each_head
+def test_noise_is_drawn_from_the_generator_given_and_no_other(name: str) -> None:
+    head = HEADS[name]
+    before = torch.random.get_rng_state()
+    first, again = (
+        head.draw_noise((3, 2), torch.Generator().manual_seed(1), torch.zeros(1, dtype=torch.float64)) for _ in range(2)
+    )
+    assert torch.equal(first, again) and torch.equal(torch.random.get_rng_state(), before)
+    assert first.shape == (3, 2, head.action_dim) and first.dtype == torch.float64
+    assert (first < 0).any() == (head.noise == "normal")
 
 
 def boundaries(logits: NDArray[np.float64]) -> NDArray[np.float64]:

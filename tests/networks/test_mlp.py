@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva.networks.mlp import orthogonal, tanh_mlp
+from minerva.networks.mlp import HiddenLayers, mlp, orthogonal
 
 
 def gram(weight: torch.Tensor) -> torch.Tensor:
@@ -25,7 +25,7 @@ def test_orthogonal_weights_of_the_gain_and_zero_bias(inputs: int, outputs: int,
 
 
 def test_layers_of_a_network() -> None:
-    network = tanh_mlp(5, (7, 6), 2, out_gain=0.3)
+    network = mlp(5, (7, 6), 2, out_gain=0.3)
     kinds = [type(layer) for layer in network]
     assert kinds == [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh, nn.Linear]
     linear = [layer for layer in network if isinstance(layer, nn.Linear)]
@@ -37,9 +37,16 @@ def test_layers_of_a_network() -> None:
 
 
 def test_forward_is_what_it_says() -> None:
-    network = tanh_mlp(4, (5,), 3, out_gain=1.0)
+    network = mlp(4, (5,), 3, out_gain=1.0)
     first, _, last = network
     assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)
     x = torch.randn(2, 6, 4)
     hidden = torch.tanh(x @ first.weight.T + first.bias)
     torch.testing.assert_close(network(x), hidden @ last.weight.T + last.bias)
+
+
+def test_hidden_layers_say_how_wide_they_end() -> None:
+    hidden = HiddenLayers(4, (6, 5), nn.ReLU)
+    assert hidden.out_dim == 5 and hidden(torch.zeros(2, 4)).shape == (2, 5)
+    assert [type(layer) for layer in hidden] == [nn.Linear, nn.ReLU] * 2
+    assert [type(layer) for layer in HiddenLayers(4, (6,))] == [nn.Linear, nn.Tanh]

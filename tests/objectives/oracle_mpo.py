@@ -1,6 +1,6 @@
-"""MPO's and Retrace's formulas as the papers and Acme state them: slow, float64, NumPy, one number at a time.
+"""MPO's and Retrace's formulas from the papers and Acme: slow float64 NumPy, one number at a time.
 
-Nothing of Minerva is imported here.
+Imports nothing from Minerva.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 
 def weights(q_values: Array, temperature: float) -> Array:
-    """Abdolmaleki et al. 2018b, sec. 4.1: exp(Q / eta) over its sum, state by state."""
+    """Compute Abdolmaleki et al. 2018b, sec. 4.1: exp(Q / eta) over its sum, state by state."""
     result = np.zeros_like(q_values)
     for b, row in enumerate(q_values):
         exponentials = [math.exp((q - max(row)) / temperature) for q in row]
@@ -24,7 +24,7 @@ def weights(q_values: Array, temperature: float) -> Array:
 
 
 def temperature_loss(q_values: Array, temperature: float, epsilon: float) -> float:
-    """Abdolmaleki et al. 2018a: eta epsilon + eta times the mean over states of log of the mean of exp(Q / eta)."""
+    """Compute eta epsilon + eta times the mean over states of the log of the mean of exp(Q / eta) (2018a)."""
     total = 0.0
     for row in q_values:
         highest = max(row)
@@ -34,7 +34,7 @@ def temperature_loss(q_values: Array, temperature: float, epsilon: float) -> flo
 
 
 def kl_to_uniform(probabilities: Array) -> float:
-    """Mean over states of KL(q || 1/S), from its definition; 0 log 0 is 0."""
+    """Compute the mean over states of KL(q || 1/S) from its definition; 0 log 0 is 0."""
     total = 0.0
     for row in probabilities:
         total += sum(p * math.log(p / (1 / len(row))) for p in row if p > 0)
@@ -42,7 +42,7 @@ def kl_to_uniform(probabilities: Array) -> float:
 
 
 def gaussian_kl(mean: float, std: float, other_mean: float, other_std: float) -> float:
-    """KL(N(mean, std) || N(other_mean, other_std)), in one dimension."""
+    """Compute KL(N(mean, std) || N(other_mean, other_std)) in one dimension."""
     return math.log(other_std / std) + (std**2 + (mean - other_mean) ** 2) / (2 * other_std**2) - 0.5
 
 
@@ -51,7 +51,7 @@ def log_density(action: float, mean: float, std: float) -> float:
 
 
 def out_of_bounds_cost(actions: Array, low: Array, high: Array) -> Array:
-    """Acme: minus the Euclidean distance to the box, ``[B, S]``."""
+    """Compute Acme's cost: minus the Euclidean distance to the box, ``[B, S]``."""
     result = np.zeros(actions.shape[:-1])
     for index in np.ndindex(result.shape):
         square = 0.0
@@ -94,7 +94,7 @@ def losses(
     penalty_temperature: float = 1.0,
     epsilon_penalty: float = 0.0,
 ) -> Losses:
-    """Acme's decoupled loss with a constraint in each dimension; with bounds, actions outside them cost something."""
+    """Compute Acme's decoupled loss with one constraint per dimension; with bounds, penalize actions outside them."""
     states, samples, dims = actions.shape
     q = weights(q_values, temperature)
     loss_temperature = temperature_loss(q_values, temperature, epsilon)
@@ -130,7 +130,7 @@ def retrace(
     gamma: float,
     lam: float,
 ) -> Array:
-    """Munos et al. 2016 as a recursion from the first step on, which stops where the episode does, ``[B]``."""
+    """Compute Munos et al. 2016 as a recursion from the first step to the end of the episode, ``[B]``."""
 
     def target(b: int, t: int) -> float:
         successor = 0.0 if terminated[b, t] else float(next_values[b, t])

@@ -1,6 +1,6 @@
-"""PPO's formulas as the papers and the specification state them: slow, float64, NumPy, one number at a time.
+"""PPO's formulas from the papers and the specification: slow float64 NumPy, one number at a time.
 
-Nothing of Minerva is imported here.
+Imports nothing from Minerva.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 def gae(
     rewards: Array, values: Array, terminated: Array, truncated: Array, gamma: float, lam: float
 ) -> tuple[Array, Array]:
-    """Schulman et al. 2016, eq. 16, as a plain sum: deltas weighted by (gamma lambda)^l, to the episode's end."""
+    """Compute Schulman et al. 2016, eq. 16, as a sum to the episode's end: deltas weighted by (gamma lambda)^l."""
     steps, envs = rewards.shape
     advantages, returns = np.zeros((steps, envs)), np.zeros((steps, envs))
     for n in range(envs):
@@ -37,7 +37,7 @@ def gae(
 def bootstrapped_returns(
     rewards: Array, values: Array, terminated: Array, truncated: Array, gamma: float
 ) -> tuple[Array, Array]:
-    """Rewards discounted to the episode's end, plus V of its last observation where a limit or the rollout cut it."""
+    """Sum discounted rewards to the episode's end, plus V of the last observation if truncated there."""
     steps, envs = rewards.shape
     returns = np.zeros((steps, envs))
     for n in range(envs):
@@ -62,7 +62,7 @@ def explained_variance(returns: Array, values: Array, weights: Array) -> float:
 
 
 def log_prob(mean: Array, std: Array, actions: Array) -> Array:
-    """Logarithm of the product of the densities, each written as a density."""
+    """Compute the log of the product of the densities."""
     result = np.zeros(len(mean))
     for b in range(len(mean)):
         for j in range(mean.shape[1]):
@@ -78,7 +78,7 @@ def entropy(std: Array) -> float:
 
 
 def mlp(layers: list[tuple[Array, Array]], x: Array) -> Array:
-    """A tanh network, from its weights ``[out, in]`` and biases."""
+    """Evaluate a tanh network from its weights ``[out, in]`` and biases."""
     for weight, bias in layers[:-1]:
         x = np.tanh(x @ weight.T + bias)
     weight, bias = layers[-1]
@@ -119,12 +119,12 @@ def losses(
     unbiased: bool = True,
     clip_value: float | None = None,
 ) -> Losses:
-    """The loss of ppo.md, from the rows whose weight is not 0; the others are dropped before anything is computed."""
+    """Compute the loss of ppo.md; rows with weight 0 are dropped first."""
     rows = np.flatnonzero(minibatch.weights)
     advantages = minibatch.advantages[rows]
     if norm_adv and len(rows) > 1:
         advantages = (advantages - np.mean(advantages)) / (np.std(advantages, ddof=int(unbiased)) + 1e-8)
-    reach = clip if clip_value is None else clip_value
+    value_clip = clip if clip_value is None else clip_value
     policy, value, old_kl, kl, square, clipped = [], [], [], [], [], []
     for a, i in zip(advantages, rows, strict=True):
         ratio = math.exp(log_probs[i]) / math.exp(minibatch.old_log_probs[i])
@@ -132,8 +132,8 @@ def losses(
         error = (values[i] - minibatch.returns[i]) ** 2
         if clip_vloss:
             old = minibatch.old_values[i]
-            near = min(max(values[i], old - reach), old + reach)
-            error = max(error, (near - minibatch.returns[i]) ** 2)
+            clipped_value = min(max(values[i], old - value_clip), old + value_clip)
+            error = max(error, (clipped_value - minibatch.returns[i]) ** 2)
         value.append(error / 2)
         old_kl.append(-math.log(ratio))
         kl.append(ratio - 1 - math.log(ratio))

@@ -1,6 +1,6 @@
-"""A whole V-MPO update as the paper and the specification state it: slow, float64, NumPy, gradients by differences.
+"""A whole V-MPO update from the paper and the specification: slow float64 NumPy, gradients by finite differences.
 
-Nothing of Minerva is imported here. Rows of restarting steps are dropped before anything is computed.
+Imports nothing from Minerva. Rows of restarting steps are dropped first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Settings:
 
 
 class Optimizer:
-    """Adam with bias correction, or momentum as torch has it, one number at a time."""
+    """Adam with bias correction, or SGD with momentum as in torch."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -61,7 +61,7 @@ class Optimizer:
 
 @dataclass
 class State:
-    """What is learned: networks, and the dual variables before the softplus."""
+    """What is learned: the networks, and the dual variables before softplus."""
 
     networks: Parameters
     duals: Parameters  # eta, mu, sigma: arrays of shape ()
@@ -103,7 +103,7 @@ def encode(p: Parameters, prefix: str, x: Array, ppo_like: bool) -> Array:
 
 def forward(p: Parameters, obs: Array, settings: Settings) -> tuple[Array, Array, Array]:
     features = encode(p, "policy_encoder", obs, settings.ppo_like_backbone)
-    mean = features @ p["policy_mean.weight"].T + p["policy_mean.bias"]
+    mean = features @ p["policy_head.weight"].T + p["policy_head.bias"]
     if settings.ppo_like_backbone:
         log_std = np.repeat(p["policy_logstd"], len(obs), axis=0)
     else:
@@ -114,7 +114,7 @@ def forward(p: Parameters, obs: Array, settings: Settings) -> tuple[Array, Array
 
 
 def log_prob(mean: Array, log_std: Array, actions: Array, low: Array, high: Array) -> Array:
-    """Density of an action: that of its raw action, divided by how much squashing stretches there."""
+    """Compute the log-density of squashed actions: the raw action's density over the derivative of the squashing."""
     result = np.zeros(len(mean))
     for b in range(len(mean)):
         for j in range(mean.shape[1]):
@@ -130,7 +130,7 @@ def log_prob(mean: Array, log_std: Array, actions: Array, low: Array, high: Arra
 
 
 def keep_top(scaled: Array, fraction: float) -> tuple[list[int], float]:
-    """Rows that are kept, and the smallest scaled advantage among those that were asked for."""
+    """Return the rows to keep and the smallest scaled advantage of the top k."""
     if fraction == 1:
         return list(range(len(scaled))), min(scaled)
     k = math.floor(fraction * len(scaled))
@@ -144,7 +144,7 @@ def temperature_loss(eta: float, advantages: Array, importance: Array, kept: lis
 
 
 def fit_losses(p: Parameters, rows: dict[str, Array], psi: Array, kept: list[int], s: Settings) -> dict[str, float]:
-    """The parts of the M-step's loss that do not know the multipliers."""
+    """Compute the parts of the M-step's loss that do not depend on the multipliers."""
     mean, log_std, value = forward(p, rows["obs"], s)
     sigma, old_sigma = np.exp(log_std), np.exp(rows["old_log_stds"])
     kl_mean = [sum((m - o) ** 2 / (2 * z**2) for m, o, z in zip(*x, strict=True))
@@ -152,18 +152,18 @@ def fit_losses(p: Parameters, rows: dict[str, Array], psi: Array, kept: list[int
     kl_std = [sum(0.5 * (o**2 / n**2 - 1 + 2 * (math.log(n) - math.log(o))) for n, o in zip(*x, strict=True))
               for x in zip(sigma, old_sigma, strict=True)]  # fmt: skip
     scores = log_prob(mean, log_std, rows["actions"], rows["low"], rows["high"])
-    # The fit of fresh samples of the old policy, on average, by Gauss and Hermite's rule: it is exact for
-    # a polynomial, and log N is one of degree 2. Squashing stretches both alike.
+    # Mean log-likelihood of samples of the old policy by Gauss-Hermite quadrature, which is exact here: log N is
+    # a polynomial of degree 2. The terms of the squashing cancel.
     noise = 0.0
     if s.control_variate:
-        points, shares = np.polynomial.hermite_e.hermegauss(3)
+        points, point_weights = np.polynomial.hermite_e.hermegauss(3)
         for b in range(len(mean)):
             for j in range(mean.shape[1]):
                 center, half = (rows["high"][j] + rows["low"][j]) / 2, (rows["high"][j] - rows["low"][j]) / 2
                 drawn = math.atanh((rows["actions"][b, j] - center) / half)
                 fresh = rows["old_means"][b, j] + old_sigma[b, j] * points
                 score = -(((np.append(fresh, drawn) - mean[b, j]) / sigma[b, j]) ** 2) / 2 - math.log(sigma[b, j])
-                noise += (score[:3] @ shares / shares.sum() - score[3]) / len(mean)
+                noise += (score[:3] @ point_weights / point_weights.sum() - score[3]) / len(mean)
     return {
         "noise": noise,
         "nll": -sum(weight * score for weight, score in zip(psi, scores, strict=True)),
@@ -176,7 +176,7 @@ def fit_losses(p: Parameters, rows: dict[str, Array], psi: Array, kept: list[int
 
 
 def slopes(function: Callable[[Parameters], float], p: Parameters, step: float = 1e-5) -> Parameters:
-    """Central differences, one parameter at a time."""
+    """Compute gradients by central differences, one parameter at a time."""
     result = {name: np.zeros_like(value) for name, value in p.items()}
     for name, value in p.items():
         for index in np.ndindex(value.shape):
@@ -192,7 +192,7 @@ def slopes(function: Callable[[Parameters], float], p: Parameters, step: float =
 
 @dataclass
 class Episodes:
-    """What advantages are estimated from: T steps of N environments."""
+    """T steps of N environments, to estimate advantages from."""
 
     obs: Array  # [T+1, N, O]
     rewards: Array  # [T, N]
@@ -203,22 +203,22 @@ class Episodes:
 
 
 def estimate(p: Parameters, x: Episodes, s: Settings) -> tuple[Array, Array]:
-    """Generalized advantages and returns with the critic as it is, step by step, flattened."""
+    """Compute GAE advantages and returns with the current critic, flattened."""
     values = np.stack([forward(p, obs, s)[2] for obs in x.obs])
     advantages = np.zeros_like(x.rewards)
     for n in range(x.rewards.shape[1]):
-        following = 0.0
+        next_advantage = 0.0
         for t in reversed(range(len(x.rewards))):
             bootstrap = 0.0 if x.terminated[t, n] else x.gamma * values[t + 1, n]
             if x.terminated[t, n] or x.truncated[t, n]:
-                following = 0.0
-            following = x.rewards[t, n] + bootstrap - values[t, n] + x.gamma * x.gae_lambda * following
-            advantages[t, n] = following
+                next_advantage = 0.0
+            next_advantage = x.rewards[t, n] + bootstrap - values[t, n] + x.gamma * x.gae_lambda * next_advantage
+            advantages[t, n] = next_advantage
     return advantages.reshape(-1), (advantages + values[:-1]).reshape(-1)
 
 
 @dataclass
-class Weighed:
+class EStep:
     advantages: Array
     kept: list[int]
     threshold: float
@@ -226,8 +226,8 @@ class Weighed:
     dual_loss: float
 
 
-def e_step(state: State, raw: Array, importance: Array) -> Weighed:
-    """Weigh the samples and take a step on the temperature."""
+def e_step(state: State, raw: Array, importance: Array) -> EStep:
+    """Weight the samples and take a gradient step on the temperature."""
     s = state.settings
     advantages = (raw - np.mean(raw)) / (np.std(raw) + 1e-8) if s.normalize_advantages else raw
     eta = positive(state.duals["eta"])
@@ -240,7 +240,7 @@ def e_step(state: State, raw: Array, importance: Array) -> Weighed:
     around = [temperature_loss(eta + h, advantages, importance, kept, s.epsilon_eta) for h in (1e-6, -1e-6)]
     slope = (around[0] - around[1]) / 2e-6 * positive_slope(state.duals["eta"])
     state.duals["eta"] = state.optimizer.step("eta", state.duals["eta"], np.array(slope), s.temperature_lr)
-    return Weighed(advantages, kept, threshold, psi, dual_loss)
+    return EStep(advantages, kept, threshold, psi, dual_loss)
 
 
 def update(
@@ -251,10 +251,10 @@ def update(
     orders: list[list[int]] | None = None,
     episodes: Episodes | None = None,
 ) -> dict[str, float]:
-    """One update of vmpo.md, in place; returns the metrics.
+    """Apply one update of vmpo.md in place and return the metrics.
 
-    `orders` holds one of the rows for each pass over the batch, which is cut up into minibatches in that order;
-    `episodes` is what advantages are estimated anew from.
+    `orders` holds the order of the rows for each pass over the batch, which is split into minibatches in that order.
+    `episodes` is for recomputing advantages.
     """
     s, weights = state.settings, batch["restarting_weights"][:, 0]
     counted = [int(i) for i in np.flatnonzero(weights > 0)]
@@ -274,7 +274,6 @@ def update(
         order = orders[m_step] if orders is not None else list(range(len(weights)))
         size = len(weights) // s.minibatches
         for first in range(0, len(weights), size):
-            # Of the rows that count: their places among these, and what the M-step sees of them.
             places = [counted.index(i) for i in order[first : first + size] if i in counted]
             part = {name: values[places] for name, values in rows.items()} | {"low": low, "high": high}
             psi = s.minibatches * found.psi[places]

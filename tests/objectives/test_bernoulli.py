@@ -14,7 +14,7 @@ Float64 = NDArray[np.float64]
 
 
 def oracle_pair(logit: float) -> tuple[float, float]:
-    """Probabilities of 1 and 0."""
+    """Return the probabilities of 1 and 0."""
     return 1 / (1 + math.exp(-logit)), 1 / (1 + math.exp(logit))
 
 
@@ -31,7 +31,7 @@ def oracle_kl(logits: Float64, other: Float64) -> list[float]:
 
 
 def random_logits(seed: int, batch: int = 8, scale: float = 2.0) -> torch.Tensor:
-    """``[B, A]`` in float64."""
+    """Return logits ``[B, A]`` in float64."""
     return torch.tensor(np.random.default_rng(seed).normal(size=(batch, 3)) * scale)
 
 
@@ -43,7 +43,7 @@ def random_logits(seed: int, batch: int = 8, scale: float = 2.0) -> torch.Tensor
     r"D = \sum_j \left( p_j \log \frac{p_j}{q_j} + (1 - p_j) \log \frac{1 - p_j}{1 - q_j} \right)",
 )
 def test_by_hand() -> None:
-    # Probabilities 3/4 and 1/2, of the other 1/4 and 1/2.
+    # Probabilities 3/4 and 1/2, and 1/4 and 1/2 for the other.
     logits, other = torch.tensor([[3.0, 1.0]]).log(), torch.tensor([[1 / 3, 1.0]]).log()
     found = bernoulli.bernoulli_log_prob(logits, torch.tensor([[1.0, 0.0]]))
     assert found.item() == pytest.approx(math.log(3 / 8))
@@ -142,6 +142,6 @@ def test_a_sample_is_1_as_often_as_it_is_probable() -> None:
 
 
 @pytest.mark.formula("minerva.objectives.bernoulli", r"b_j = \mathbb{1}[ l_j > 0 ]")
-def test_the_mode_is_the_likelier_one() -> None:
+def test_the_mode_is_the_more_likely_one() -> None:
     found = bernoulli.bernoulli_mode(torch.tensor([[0.1, -0.1, 0.0]]))
     assert found.tolist() == [[1, 0, 0]] and found.dtype == torch.float32

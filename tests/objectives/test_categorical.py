@@ -29,12 +29,12 @@ def oracle_kl(logits: Float64, other: Float64) -> list[float]:
 
 
 def random_logits(seed: int, batch: int = 9, n: int = 5, scale: float = 2.0) -> torch.Tensor:
-    """``[B, n]`` in float64."""
+    """Return logits ``[B, n]`` in float64."""
     return torch.tensor(np.random.default_rng(seed).normal(size=(batch, n)) * scale)
 
 
 def random_mask(seed: int, batch: int = 9, n: int = 5) -> torch.Tensor:
-    """``[B, n]``, 0 or 1, at least one 1 a row and at least one 0 in all."""
+    """Return masks ``[B, n]``, 0 or 1, with at least one 1 per row and at least one 0 in total."""
     rng = np.random.default_rng(seed)
     mask = rng.integers(0, 2, size=(batch, n))
     mask[np.arange(batch), rng.integers(0, n, size=batch)] = 1
@@ -56,7 +56,7 @@ def test_by_hand() -> None:
     assert categorical.categorical_log_prob(logits, torch.tensor([0])).item() == pytest.approx(math.log(0.5))
     assert categorical.categorical_log_prob(other, torch.tensor([0])).item() == pytest.approx(math.log(0.25))
     assert categorical.categorical_entropy(logits).item() == pytest.approx(1.5 * math.log(2))
-    # log 2 on a half of the cases, -log 2 on a quarter.
+    # log 2 with probability 1/2, -log 2 with probability 1/4.
     assert categorical.categorical_kl(logits, other).item() == pytest.approx(0.25 * math.log(2))
 
 
@@ -92,7 +92,7 @@ def test_against_the_oracle_and_torch(dtype: torch.dtype, tolerance: float, scal
     assert kl.shape == (9,) and kl.dtype == dtype
     np.testing.assert_allclose(kl.numpy(), oracle_kl(exact, exact_other), rtol=tolerance, atol=tolerance)
     of_torch = kl_divergence(Categorical(logits=logits), Categorical(logits=other))
-    positive = (Categorical(logits=other).probs > 0).all(-1)  # where one rounds to 0, torch says ∞
+    positive = (Categorical(logits=other).probs > 0).all(-1)  # where one rounds to 0, torch returns ∞
     torch.testing.assert_close(kl[positive], of_torch[positive], rtol=1e-5, atol=1e-5)
 
 
@@ -109,7 +109,7 @@ def test_the_divergence_of_small_steps_keeps_its_digits_in_float32(step: float) 
     found = categorical.categorical_kl(logits, other)
     assert (found >= 0).all()
     expected = oracle_kl(logits.double().numpy(), other.double().numpy())
-    # What is left is the rounding of the logits' logarithms, 1e-7 beside the step.
+    # The remaining error is the rounding of the log-probabilities, 1e-7 relative to the step.
     np.testing.assert_allclose(found.numpy(), expected, rtol=max(2e-5, 2e-6 / step), atol=1e-13)
 
 
@@ -127,18 +127,18 @@ def test_no_divergence_from_itself() -> None:
     r"D = \sum_i \left( p_i \Delta_i + \delta_i \right)",
 )
 def test_a_divergence_where_a_probability_rounds_to_0() -> None:
-    # The first outcome has e^-200 of p and nearly all of q: what p has lies with the second, and 200 nats below.
+    # The first outcome has e^-200 of p and nearly all of q; p is on the second, whose log q is -200.
     logits, other = torch.tensor([[-200.0, 0.0]]), torch.tensor([[200.0, 0.0]])
     assert categorical.categorical_kl(logits, other).item() == pytest.approx(200.0)
-    # Where q forbids what p does not, there is no bound.
+    # Infinite where q forbids an outcome that p allows.
     allowed = torch.tensor([[1.0, 0.0]])
     assert categorical.categorical_kl(torch.zeros(1, 2), categorical.masked_logits(torch.zeros(1, 2), allowed)).isinf()
     # 0 log (0 / 0) = 0: p rounds to 0 where q is 0.
     assert categorical.categorical_kl(-logits, categorical.masked_logits(-logits, allowed)).item() == 0.0
 
 
-def test_the_gradient_of_a_divergence_of_nearly_everything() -> None:
-    # q / p is more than a float32 can hold, and yet p is not 0.
+def test_the_gradient_of_a_very_large_divergence() -> None:
+    # q / p overflows float32, but p is not 0.
     logits, other = torch.tensor([[-90.0, 0.0]], requires_grad=True), torch.tensor([[90.0, 0.0]], requires_grad=True)
     assert (logits.softmax(-1) > 0).all()
     of_p, of_q = torch.autograd.grad(categorical.categorical_kl(logits, other).sum(), (logits, other))
@@ -257,7 +257,7 @@ def test_samples_are_as_frequent_as_they_are_probable() -> None:
 
 
 NUMBERS = (0.0, 1e-45, 2**-24, 0.1, 0.5, 0.9, 1 - 2**-20, 1 - 2**-24, 1.0)
-"""The least and the largest that a generator of float32 gives, and 1, to which a larger type may be rounded."""
+"""The smallest and the largest number of a float32 generator, and 1, to which a larger type may round."""
 
 
 @pytest.mark.parametrize("uniform", NUMBERS)
@@ -275,7 +275,7 @@ def test_nothing_masked_is_sampled_or_the_mode(uniform: float, n: int) -> None:
 
 
 @pytest.mark.formula("minerva.objectives.categorical", r"a = \arg\max_i l_i")
-def test_the_mode_is_the_likeliest_and_the_first_of_equals() -> None:
+def test_the_mode_is_the_most_likely_and_the_first_of_a_tie() -> None:
     logits = torch.tensor([[0.0, 3.0, 1.0], [2.0, 0.0, 2.0], [9.0, 1.0, 2.0]])
     assert categorical.categorical_mode(logits).tolist() == [1, 0, 0]
     masked = categorical.masked_logits(logits, torch.tensor([[1, 0, 1], [0, 1, 1], [0, 1, 1]]))

@@ -23,7 +23,7 @@ def random_gaussian(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, tor
     r"\log \mathcal{N}(a; \mu, \sigma) = \sum_j \left( -\tfrac12 z_j^2 - \log \sigma_j - \tfrac12 \log 2\pi \right)",
 )
 def test_log_prob_by_hand() -> None:
-    # One dimension at the mean with sigma 1, one at a distance of two sigmas with sigma 1/2.
+    # One dimension at the mean with sigma 1, one two sigmas away with sigma 1/2.
     mean, log_std = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, math.log(0.5)]])
     expected = -0.5 * math.log(2 * math.pi) + (-2.0 - math.log(0.5) - 0.5 * math.log(2 * math.pi))
     assert gaussian.gaussian_log_prob(mean, log_std, torch.tensor([[1.0, 1.0]])).item() == pytest.approx(expected)

@@ -12,13 +12,13 @@ from minerva.objectives import kl
 from tests.objectives import oracle_mpo as oracle
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what it stands on uses names that jax has deprecated
+    warnings.simplefilter("ignore")  # its dependencies use names that jax has deprecated
     import jax
     import rlax
 
 
 def random_policies(seed: int, batch: int = 6, dims: int = 3) -> list[torch.Tensor]:
-    """Mean, log std, old mean, old log std; ``[B, A]`` in float64."""
+    """Return mean, log std, old mean and old log std, ``[B, A]`` in float64."""
     rng = np.random.default_rng(seed)
     mean, old_mean = rng.normal(size=(2, batch, dims))
     log_std, old_log_std = rng.normal(size=(2, batch, dims)) * 0.5 - 0.3
@@ -37,7 +37,7 @@ def test_by_hand() -> None:
     assert kl.kl_of_means(mean, old_mean, old_log_std).item() == pytest.approx(2.0)
     found = kl.kl_of_stds(torch.tensor([[math.log(2.0)]]), torch.tensor([[0.0]]))
     assert found.item() == pytest.approx(-0.375 + math.log(2))
-    # And back, which costs another amount: (4 - 1 - 2 log 2) / 2.
+    # The other direction differs: (4 - 1 - 2 log 2) / 2.
     found = kl.kl_of_stds(torch.tensor([[0.0]]), torch.tensor([[math.log(2.0)]]))
     assert found.item() == pytest.approx(1.5 - math.log(2))
 
@@ -70,14 +70,14 @@ def test_values_and_gradients_against_rlax() -> None:
     mean, log_std, old_mean, old_log_std = random_policies(1)
 
     def rlax_kl(mean: object, log_std: object, weights: object) -> object:
-        # One Gaussian a dimension: its last axis has length 1.
+        # One Gaussian per dimension: its last axis has length 1.
         new = jax.numpy.expand_dims(mean, -1), jax.numpy.exp(jax.numpy.expand_dims(log_std, -1))
         old = old_mean.numpy()[..., None], np.exp(old_log_std.numpy())[..., None]
         return jax.numpy.sum(weights * rlax.multivariate_normal_kl_divergence(*old, *new))
 
     weights = torch.tensor(np.random.default_rng(2).normal(size=(6, 3)))
     with jax.enable_x64(True), warnings.catch_warnings():
-        warnings.simplefilter("ignore", PendingDeprecationWarning)  # rlax would rather see its own back end called
+        warnings.simplefilter("ignore", PendingDeprecationWarning)  # rlax recommends distrax instead
         arrays = [x.numpy() for x in (mean, log_std, weights)]
         with_gradient = jax.jit(jax.value_and_grad(rlax_kl, argnums=(0, 1)))
         value_mean, (mean_gradient, _) = with_gradient(arrays[0], old_log_std.numpy(), arrays[2])
@@ -93,7 +93,7 @@ def test_values_and_gradients_against_rlax() -> None:
     np.testing.assert_allclose(found.numpy(), np.asarray(std_gradient), rtol=1e-10, atol=1e-12)
 
 
-def test_a_half_is_the_whole_where_only_one_changes() -> None:
+def test_a_half_is_the_whole_divergence_where_only_one_parameter_changes() -> None:
     mean, log_std, old_mean, old_log_std = random_policies(3)
     old = Independent(Normal(old_mean, old_log_std.exp()), 1)
     moved = Independent(Normal(mean, old_log_std.exp()), 1)
@@ -102,7 +102,7 @@ def test_a_half_is_the_whole_where_only_one_changes() -> None:
     torch.testing.assert_close(kl.kl_of_stds(log_std, old_log_std).sum(-1), kl_divergence(old, widened))
 
 
-def test_nothing_for_no_change_and_never_negative() -> None:
+def test_zero_for_no_change_and_never_negative() -> None:
     mean, log_std, old_mean, old_log_std = random_policies(4, batch=400)
     assert not kl.kl_of_means(old_mean, old_mean, old_log_std).any()
     assert not kl.kl_of_stds(old_log_std, old_log_std).any()
@@ -112,7 +112,7 @@ def test_nothing_for_no_change_and_never_negative() -> None:
 
 @pytest.mark.parametrize("change", [1e-5, 1e-4, -1e-4, 1e-3, -1e-2, 0.5])
 def test_small_steps_keep_their_digits_in_float32(change: float) -> None:
-    # Bounds of 1e-6 are common, and the sum of a few such steps is what is held against them.
+    # Bounds of 1e-6 are common, and a sum of a few such steps is compared with them.
     log_std = torch.tensor([change], requires_grad=True)
     exact = log_std.detach().double()
     found = kl.kl_of_stds(log_std, torch.zeros(1))
@@ -132,7 +132,7 @@ def test_small_steps_are_never_negative_in_float32() -> None:
     assert (kl.kl_of_stds(-steps, torch.zeros(())) >= 0).all()
 
 
-def test_gradients_reach_the_new_policy_and_any_shape_will_do() -> None:
+def test_gradients_reach_the_new_policy_and_any_shape_works() -> None:
     mean, log_std, old_mean, old_log_std = (x.reshape(2, 3, 3).requires_grad_() for x in random_policies(5))
     of_means, of_stds = kl.kl_of_means(mean, old_mean, old_log_std), kl.kl_of_stds(log_std, old_log_std)
     assert of_means.shape == of_stds.shape == (2, 3, 3)

@@ -15,7 +15,7 @@ from minerva.objectives.weighted import effective_sample_size
 from tests.objectives import oracle_mpo as oracle
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what it stands on uses names that jax has deprecated
+    warnings.simplefilter("ignore")  # its dependencies use names that jax has deprecated
     import jax
     import jax.numpy as jnp
     import rlax
@@ -30,7 +30,7 @@ def t64(*values: Any) -> torch.Tensor:
 
 
 def gradients(loss: torch.Tensor, *inputs: torch.Tensor) -> list[Any]:
-    """Of a loss with respect to each input; None where it does not depend on it."""
+    """Return the gradients of a loss for each input; None where it does not depend on the input."""
     found: tuple[Any, ...] = torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True)
     return [None if gradient is None else gradient.tolist() for gradient in found]
 
@@ -55,7 +55,7 @@ PARAMETERS = ("mean", "log_std", "temperature", "alpha_mean", "alpha_std")
 
 
 def minerva_losses(x: dict[str, torch.Tensor], penalize: bool) -> dict[str, torch.Tensor]:
-    """The losses of both steps, put together as the specification says."""
+    """Compute the losses of both steps, combined according to the specification."""
     weights = mpo.e_step_weights(x["q_values"], x["temperature"])
     temperature = mpo.temperature_loss(x["q_values"], x["temperature"], EPS).mean()
     if penalize:
@@ -88,7 +88,7 @@ def rlax_losses(x: dict[str, Any], penalize: bool) -> dict[str, Any]:
         return rlax.LagrangePenalty(alpha=alpha, epsilon=jnp.asarray(epsilon), per_dimension=per_dimension)
 
     def divergence(mean: Any, log_std: Any) -> Any:
-        new = mean[..., None], jnp.exp(log_std)[..., None]  # one Gaussian a dimension
+        new = mean[..., None], jnp.exp(log_std)[..., None]  # one Gaussian per dimension
         old = x["old_mean"][..., None], jnp.exp(x["old_log_std"])[..., None]
         return rlax.multivariate_normal_kl_divergence(*old, *new)
 
@@ -104,7 +104,7 @@ def rlax_losses(x: dict[str, Any], penalize: bool) -> dict[str, Any]:
     if penalize:
         outside = x["actions"] - jnp.clip(x["actions"], LOW, HIGH)
         cost = -jnp.sqrt(jnp.sum(outside**2, axis=-1))
-        # The loss is linear in the weights, so that a second set of them is a second loss.
+        # The loss is linear in the weights, so a second set of weights is a second loss.
         _, more = rlax.mpo_loss(
             log_probs, cost, constraint(x["penalty_temperature"], PENALTY_EPS), kl_constraints, lambda x: x,
             sample_axis=1,
@@ -134,7 +134,7 @@ def test_losses_and_gradients_against_rlax(penalize: bool) -> None:
     inputs = [x[name].requires_grad_() for name in names]
     found = minerva_losses(x, penalize)
     with jax.enable_x64(True), warnings.catch_warnings():
-        warnings.simplefilter("ignore", PendingDeprecationWarning)  # rlax would rather see its own back end called
+        warnings.simplefilter("ignore", PendingDeprecationWarning)  # rlax recommends distrax instead
         expected = jax.jit(lambda x: rlax_losses(x, penalize))(arrays)
         jacobian = jax.jit(jax.jacrev(lambda x: rlax_losses(x, penalize)))(arrays)
     assert found.keys() == expected.keys()
@@ -147,7 +147,7 @@ def test_losses_and_gradients_against_rlax(penalize: bool) -> None:
             else:
                 assert gradient is not None, (loss, name)
                 np.testing.assert_allclose(gradient, wanted, rtol=1e-8, atol=1e-10, err_msg=f"{loss}, {name}")
-    # What each loss is for, so that the comparison above has compared something.
+    # The inputs that each loss reaches: the comparison above is not of zeros only.
     reached = {loss: {name for name in names if np.asarray(jacobian[loss][name]).any()} for loss in found}
     assert reached == {
         "policy": {"mean", "log_std"},
@@ -231,7 +231,7 @@ def test_weights_against_rlax_and_the_oracle() -> None:
             losses, expected, _ = rlax.mpo_compute_weights_and_temperature_loss(q, constraint, lambda x: x, 1)
         np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-9)
         np.testing.assert_allclose(found, oracle.weights(q, temperature), rtol=1e-9)
-        # The temperature loss is one value a state there too.
+        # RLax's temperature loss also has one value per state.
         per_state = mpo.temperature_loss(torch.tensor(q), eta, EPS)
         assert per_state.shape == (5,)
         np.testing.assert_allclose(per_state.numpy(), np.asarray(losses), rtol=1e-9)
@@ -241,14 +241,14 @@ def test_weights_against_rlax_and_the_oracle() -> None:
     "minerva.objectives.mpo",
     r"q_{b,i} = \frac{\exp(Q'(s_b, a_i) / \eta)}{\sum_k \exp(Q'(s_b, a_k) / \eta)}",
 )
-def test_neither_gradients_nor_constants_pass_through_the_weights() -> None:
+def test_the_weights_pass_no_gradient_and_ignore_constants() -> None:
     q, temperature = torch.tensor(random_batch(3)["q_values"]).requires_grad_(), t64(0.5).squeeze().requires_grad_()
     weights = mpo.e_step_weights(q, temperature)
     assert not weights.requires_grad
     assert weights.sum(-1).tolist() == pytest.approx([1.0] * 5)
     shifted = q + t64(1e3, -1e3, 3, 0, 17)[:, None]
     torch.testing.assert_close(mpo.e_step_weights(shifted, temperature), weights)
-    # Values and temperature in another unit are the same thing.
+    # Scaling values and temperature together changes nothing.
     torch.testing.assert_close(mpo.e_step_weights(7 * q, 7 * temperature), weights)
 
 
@@ -323,7 +323,7 @@ def test_out_of_bounds_cost_against_the_oracle() -> None:
     assert (found < 0).any() and (found == 0).any()
 
 
-def test_of_two_actions_outside_the_nearer_one_weighs_more() -> None:
+def test_of_two_actions_outside_the_box_the_closer_one_has_more_weight() -> None:
     cost = mpo.out_of_bounds_cost(t64([[1.5, 0], [3, 0], [0.3, 0]]), t64(-1, -1), t64(1, 1))
     near, far, inside = mpo.e_step_weights(cost, t64(1.0).squeeze())[0].tolist()
     assert far < near < inside
@@ -357,11 +357,11 @@ def test_penalty_and_dual_by_hand() -> None:
     alpha, divergence = t64(2, 3).requires_grad_(), t64(0.5, 0.01).requires_grad_()
     penalty = lagrange.kl_penalty(alpha, divergence)
     assert penalty.tolist() == pytest.approx([1.0, 0.03])
-    # The penalty moves the policy and not its multiplier.
+    # The penalty changes the policy, not its multiplier.
     assert gradients(penalty.sum(), alpha, divergence) == [None, [2, 3]]
     dual = lagrange.alpha_loss(alpha, divergence, 0.1)
     assert dual.tolist() == pytest.approx([-0.8, 0.27])
-    # The dual moves the multiplier and not the policy: down the slope it grows where the bound is broken.
+    # The dual changes the multiplier, not the policy: gradient descent increases it where the bound is exceeded.
     of_alpha, of_divergence = gradients(dual.sum(), alpha, divergence)
     assert of_divergence is None and of_alpha == pytest.approx([-0.4, 0.09])
 

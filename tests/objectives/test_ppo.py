@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from minerva.objectives import ppo
-from minerva.objectives.returns import value_loss
+from minerva.objectives.critic import value_loss
 from minerva.objectives.weighted import weighted_mean
 from tests.objectives import oracle_ppo as oracle
 
@@ -38,13 +38,13 @@ def test_normalized_advantages_have_mean_zero_and_unbiased_deviation_one() -> No
     found = ppo.normalize_advantages(advantages, torch.ones(64).double())
     assert found.mean().item() == pytest.approx(0.0, abs=1e-12)
     assert found.std(unbiased=True).item() == pytest.approx(1.0, abs=1e-8)
-    # Neither shift nor scale of the advantages matters.
+    # Shifting or scaling the advantages changes nothing.
     torch.testing.assert_close(ppo.normalize_advantages(5 * advantages - 9, torch.ones(64).double()), found)
 
 
 @pytest.mark.formula("minerva.objectives.ppo", r"\hat{A} = \frac{A - \mathbb{E}[A]}{s_A + 10^{-8}}")
 def test_the_small_constant_is_added_to_the_deviation() -> None:
-    # Deviation 2e-8 and the constant 1e-8: two thirds of what it would be without, and not the root of a sum.
+    # Deviation 2e-8 plus the constant 1e-8: two thirds of the result without it.
     found = ppo.normalize_advantages(t64(-2e-8, 0, 2e-8), t64(1, 1, 1))
     assert found.tolist() == pytest.approx([-2 / 3, 0.0, 2 / 3])
     assert ppo.normalize_advantages(t64(4, 4), t64(1, 1)).tolist() == [0.0, 0.0]
@@ -69,7 +69,7 @@ def test_one_sample_is_not_normalized() -> None:
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "slope"),
     [
-        # The surrogate is -A rho with slope -A rho in log rho, and flat where clipping makes it worse.
+        # The surrogate is -A rho with slope -A rho in log rho, and flat where clipping makes the loss larger.
         (1.0, 3.0, -3.0, -3.0),
         (1.0, -3.0, 3.0, 3.0),
         (1.1, 2.0, -2.2, -2.2),
@@ -87,15 +87,15 @@ def test_clipped_policy_loss_by_hand(ratio: float, advantage: float, loss: float
     assert gradient(found, log_ratio)[0][0] == pytest.approx(slope)
 
 
-def test_policy_gradient_at_ratio_one_is_the_plain_one() -> None:
-    # E[-A grad log pi], whatever epsilon is.
+def test_policy_gradient_at_ratio_one_is_the_plain_policy_gradient() -> None:
+    # E[-A grad log pi] for any epsilon.
     advantages = t64(0.5, -2.0, 3.0)
     for eps in (0.01, 0.2, 0.9):
         log_ratio = torch.zeros(3, dtype=torch.float64, requires_grad=True)
         assert gradient(ppo.clipped_policy_loss(log_ratio, advantages, eps), log_ratio) == [(-advantages).tolist()]
 
 
-@pytest.mark.formula("minerva.objectives.returns", r"\ell_V = \tfrac12 (V - R)^2")
+@pytest.mark.formula("minerva.objectives.critic", r"\ell_V = \tfrac12 (V - R)^2")
 def test_value_loss_by_hand() -> None:
     values = t64(3.0, -1.0).requires_grad_()
     found = value_loss(values, t64(1.0, 1.0))
@@ -112,8 +112,8 @@ def test_value_loss_by_hand() -> None:
     ("value", "old", "target", "loss", "slope"),
     [
         (1.1, 1.0, 2.0, 0.405, -0.9),  # within epsilon: the plain loss
-        (1.5, 1.0, 2.0, 0.32, 0.0),  # past epsilon towards the target: no further credit
-        (0.5, 1.0, 2.0, 1.125, -1.5),  # away from the target: the plain loss is the larger
+        (1.5, 1.0, 2.0, 0.32, 0.0),  # beyond epsilon towards the target: no gradient
+        (0.5, 1.0, 2.0, 1.125, -1.5),  # away from the target: the plain loss is larger
         (0.5, 1.0, 0.0, 0.32, 0.0),
         (1.5, 1.0, 0.0, 1.125, 1.5),
     ],
@@ -140,7 +140,7 @@ def test_kl_estimate_is_never_negative_and_keeps_its_digits_near_zero() -> None:
 
 
 def test_kl_estimate_is_unbiased() -> None:
-    # KL between unit Gaussians a distance of 1/2 apart is 1/8.
+    # KL between unit Gaussians with means 1/2 apart is 1/8.
     actions = torch.randn(400_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     log_ratio = -0.5 * (actions - 0.5) ** 2 + 0.5 * actions**2
     assert ppo.kl_estimate(log_ratio).mean().item() == pytest.approx(0.125, rel=0.01)
@@ -152,7 +152,7 @@ def test_is_clipped_by_hand() -> None:
     found = ppo.is_clipped(log_ratio, EPS)
     assert found.tolist() == [0.0, 0.0, 1.0, 0.0, 1.0, 1.0]
     assert found.dtype == torch.float64
-    assert ppo.is_clipped(t64(0.0), 0.0).tolist() == [0.0]  # "has left", not "is at the edge"
+    assert ppo.is_clipped(t64(0.0), 0.0).tolist() == [0.0]  # outside the range, not at its edge
 
 
 @pytest.mark.formula(
@@ -172,7 +172,7 @@ def test_is_clipped_by_hand() -> None:
 @pytest.mark.parametrize("norm_adv", [True, False])
 @pytest.mark.parametrize("clip_vloss", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_all_of_it_against_the_oracle(seed: int, clip_vloss: bool, norm_adv: bool) -> None:
+def test_the_whole_loss_against_the_oracle(seed: int, clip_vloss: bool, norm_adv: bool) -> None:
     rng = np.random.default_rng(seed)
     size = 50
     old, new = rng.normal(size=size), rng.normal(size=size)

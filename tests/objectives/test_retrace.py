@@ -12,7 +12,7 @@ from minerva.objectives.retrace import retrace_target
 from tests.objectives import oracle_mpo as oracle
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what it stands on uses names that jax has deprecated
+    warnings.simplefilter("ignore")  # its dependencies use names that jax has deprecated
     import jax
     import rlax
 
@@ -21,7 +21,7 @@ GAMMA, LAM = 0.93, 0.8
 
 
 def random_sequences(seed: int, batch: int = 7, steps: int = 6) -> list[Array]:
-    """Q, V', r, d, e, log ratios; ``[B, T]`` each, without an end."""
+    """Return Q, V', r, d, e and log ratios, ``[B, T]`` each; no episode ends."""
     rng = np.random.default_rng(seed)
     q, v, r = rng.normal(size=(3, batch, steps))
     return [3 * q, 3 * v, r, np.zeros((batch, steps)), np.zeros((batch, steps)), rng.normal(size=(batch, steps))]
@@ -105,7 +105,7 @@ def test_against_the_recursion_with_ends_in_the_middle(seed: int) -> None:
 
 @pytest.mark.parametrize("garbage", [math.inf, -math.inf, math.nan, 1e30, -1e30])
 @pytest.mark.parametrize("kind", ["terminated", "truncated"])
-def test_what_lies_beyond_the_end_is_not_looked_at(kind: str, garbage: float) -> None:
+def test_steps_after_the_end_are_ignored(kind: str, garbage: float) -> None:
     sequences = random_sequences(20)
     for b in range(6):
         sequences[3][b, b] = kind == "terminated"
@@ -114,7 +114,7 @@ def test_what_lies_beyond_the_end_is_not_looked_at(kind: str, garbage: float) ->
     for b in range(6):
         for x in (*sequences[:3], sequences[5]):
             x[b, b + 1 :] = garbage
-        sequences[3][b, b + 1 :], sequences[4][b, b + 1 :] = b % 2, b % 3 == 0  # flags may say what they like as well
+        sequences[3][b, b + 1 :], sequences[4][b, b + 1 :] = b % 2, b % 3 == 0  # any flags are allowed there too
     np.testing.assert_allclose(target(sequences), expected, rtol=1e-12, atol=1e-12)
 
 
@@ -140,7 +140,7 @@ def test_ratios_too_large_for_exp_count_as_one() -> None:
     ones = [*sequences[:5], np.zeros_like(sequences[5])]
     sequences[5][:] = 1e4
     np.testing.assert_allclose(target(sequences), target(ones))
-    # And those too small cut the trace.
+    # Very small ratios cut the trace.
     sequences[5][:] = -1e4
     np.testing.assert_allclose(target(sequences), sequences[2][:, 0] + GAMMA * sequences[1][:, 0])
 
@@ -163,8 +163,8 @@ def test_on_policy_with_lambda_one_it_is_the_discounted_return() -> None:
     np.testing.assert_allclose(target([q, v, r, d, e, log_ratios], lam=1.0), expected)
 
 
-def test_true_values_are_left_where_they_are() -> None:
-    # Q(s, a) = r + gamma V(s'): every delta is 0, whatever the ratios.
+def test_true_values_do_not_change() -> None:
+    # Q(s, a) = r + gamma V(s'): every delta is 0 for any ratios.
     q, v, r, d, e, log_ratios = random_sequences(26)
     d[1, 3] = e[1, 3] = 1
     r[:] = q - GAMMA * (1 - d) * v

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,13 +10,12 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import RolloutBuffer
-from stable_baselines3.common.utils import explained_variance as sb3_explained_variance
 
-from minerva.objectives import returns
+from minerva.objectives import critic, returns
 from tests.objectives import oracle_ppo as oracle
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what it stands on uses names that jax has deprecated
+    warnings.simplefilter("ignore")  # its dependencies use names that jax has deprecated
     import rlax
 
 Array = NDArray[np.float64]
@@ -43,13 +41,13 @@ def random_rollout(seed: int, truncations: bool = True) -> tuple[Array, Array, A
     rewards, values = rng.normal(size=(40, 5)), rng.normal(size=(41, 5)) * 3
     terminated = (rng.random((40, 5)) < 0.15).astype(np.float64)
     truncated = (rng.random((40, 5)) < 0.15) * (1 - terminated) * truncations
-    # An end in the last step, of each kind, and none.
+    # In the last step: a termination, a truncation, and no end.
     terminated[-1], truncated[-1] = [1, 0, 0, 0, 0], [0, float(truncations), 0, 0, 0]
     return rewards, values, terminated, truncated
 
 
 # By hand: gamma = lambda = 1/2, rewards 1, values 2, 4, 6, 8, 10 in each of three environments.
-# environment 0 goes on throughout, environment 1 terminates at t = 1, environment 2 is truncated at t = 1.
+# Environment 0 does not end, environment 1 terminates at t = 1, environment 2 is truncated at t = 1.
 REWARDS = np.ones((4, 3))
 VALUES = np.tile(np.array([[2.0], [4.0], [6.0], [8.0], [10.0]]), (1, 3))
 TERMINATED = np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]])
@@ -75,7 +73,7 @@ def test_temporal_difference_by_hand() -> None:
 def test_gae_by_hand() -> None:
     rewards, values, terminated, truncated = tensors(REWARDS, VALUES, TERMINATED, TRUNCATED)
     advantages, targets = returns.generalized_advantage_estimation(rewards, values, terminated, truncated, 0.5, 0.5)
-    # From the end, with a quarter of what follows: -2; -1 - 2/4 = -1.5; 0 - 1.5/4 (cut: delta alone); 1 + a quarter.
+    # From the end, each plus a quarter of the next: -2; -1 - 2/4 = -1.5; 0 - 1.5/4 (cut: delta only); 1 + a quarter.
     expected = [[1 - 0.09375, 0.25, 1.0], [-0.375, -3.0, 0.0], [-1.5, -1.5, -1.5], [-2.0, -2.0, -2.0]]
     assert advantages.tolist() == expected
     assert targets.tolist() == (np.array(expected) + VALUES[:-1]).tolist()
@@ -145,7 +143,7 @@ def test_gae_against_stable_baselines3(truncations: bool) -> None:
         steps, spaces.Box(-1, 1, (1,)), spaces.Box(-1, 1, (1,)), "cpu", gae_lambda=LAM, gamma=GAMMA, n_envs=envs
     )
     ended = np.maximum(terminated, truncated)
-    # It knows one kind of end, marked at the step after it, and takes a time limit's bootstrap as part of the reward.
+    # SB3 has one kind of end, marked at the next step, and adds the bootstrap of a time limit to the reward.
     buffer.rewards[:] = rewards + GAMMA * truncated * values[1:]
     buffer.values[:] = values[:-1]
     buffer.episode_starts[1:] = ended[:-1]
@@ -169,7 +167,7 @@ def test_gae_against_rlax(truncations: bool) -> None:
         expected = rlax.truncated_generalized_advantage_estimation(
             rewards[:, n],
             GAMMA * (1 - terminated[:, n]),
-            LAM * (1 - truncated[:, n]),  # a time limit cuts the trace and not the bootstrap
+            LAM * (1 - truncated[:, n]),  # a time limit cuts the trace, not the bootstrap
             values[:, n],
         )
         np.testing.assert_allclose(found.advantages[:, n].numpy(), np.asarray(expected), rtol=1e-4, atol=1e-4)
@@ -186,7 +184,7 @@ def test_bootstrapped_returns_against_rlax(truncations: bool) -> None:
     found = bootstrapped((rewards, values, terminated, truncated))
     for n in range(rewards.shape[1]):
         series = (rewards[:, n], GAMMA * (1 - terminated[:, n]), values[1:, n])
-        # lambda 0 at a time limit: the return there is the one-step one.
+        # lambda 0 at a time limit gives the one-step return there.
         expected = rlax.lambda_returns(*series, 1 - truncated[:, n])
         np.testing.assert_allclose(found.returns[:, n].numpy(), np.asarray(expected), rtol=1e-4, atol=1e-4)
         if not truncations:
@@ -216,10 +214,10 @@ def test_nothing_after_an_episodes_end_reaches_what_came_before(end: str) -> Non
     terminated[:] = truncated[:] = 0
     (terminated if end == "terminated" else truncated)[10] = 1
     other_rewards, other_values = rewards.copy(), values.copy()
-    other_rewards[11:] += 100  # step 11 is the restarting one
+    other_rewards[11:] += 100  # step 11 is restarting
     other_values[12:] -= 100
     if end == "terminated":
-        other_values[11] = 1e6  # not even the last observation's value
+        other_values[11] = 1e6  # not even the value of the last observation
     estimators: list[Callable[[Iterable[Any]], returns.Advantages]] = [gae, bootstrapped]
     for estimate in estimators:
         before = estimate((rewards, values, terminated, truncated))
@@ -250,7 +248,7 @@ def test_gradients_against_finite_differences() -> None:
     assert torch.autograd.gradcheck(advantages, inputs)
     weights = torch.ones(6, 5).double()
     weights[2] = 0
-    assert torch.autograd.gradcheck(lambda r, v: returns.explained_variance(r, v, weights), inputs)
+    assert torch.autograd.gradcheck(lambda r, v: critic.explained_variance(r, v, weights), inputs)
 
 
 def test_float32_stays_float32() -> None:
@@ -260,40 +258,3 @@ def test_float32_stays_float32() -> None:
         returns.bootstrapped_returns(rewards, values, terminated, truncated, GAMMA),
     ):
         assert found.advantages.dtype == found.returns.dtype == torch.float32
-
-
-@pytest.mark.formula("minerva.objectives.returns", r"\mathrm{EV} = 1 - \frac{\mathrm{Var}[R - V]}{\mathrm{Var}[R]}")
-def test_explained_variance_by_hand() -> None:
-    # R = 0, 2, 4, 6 (variance 5); R - V = 0, 2, 0, 2 (variance 1).
-    targets, values = tensors([0.0, 2.0, 4.0, 6.0], [0.0, 0.0, 4.0, 4.0])
-    assert returns.explained_variance(targets, values, torch.ones(4).double()).item() == pytest.approx(1 - 1 / 5)
-
-
-@pytest.mark.formula("minerva.objectives.returns", r"\mathrm{EV} = 1 - \frac{\mathrm{Var}[R - V]}{\mathrm{Var}[R]}")
-def test_explained_variance_against_the_oracle_and_stable_baselines3() -> None:
-    rng = np.random.default_rng(1)
-    targets, noise = rng.normal(size=(30, 4)), rng.normal(size=(30, 4)) + 5
-    values = targets + 0.6 * noise
-    weights = (rng.random((30, 4)) < 0.8).astype(np.float64)
-    found = returns.explained_variance(*tensors(targets, values, weights)).item()
-    assert found == pytest.approx(oracle.explained_variance(targets, values, weights), rel=1e-12)
-    every = returns.explained_variance(*tensors(targets, values, np.ones((30, 4)))).item()
-    assert every == pytest.approx(sb3_explained_variance(values.ravel(), targets.ravel()), rel=1e-12)
-
-
-def test_explained_variance_of_known_values() -> None:
-    targets, weights = torch.randn(50, dtype=torch.float64), torch.ones(50).double()
-    assert returns.explained_variance(targets, targets, weights).item() == 1.0
-    assert returns.explained_variance(targets, targets + 7, weights).item() == pytest.approx(1.0)  # an offset is free
-    assert returns.explained_variance(targets, torch.zeros(50).double(), weights).item() == pytest.approx(0.0)
-    assert returns.explained_variance(targets, 2 * targets, weights).item() == pytest.approx(0.0)
-    assert returns.explained_variance(targets, -targets, weights).item() == pytest.approx(-3.0)
-
-
-def test_explained_variance_is_nan_where_returns_do_not_vary() -> None:
-    values = torch.randn(6, dtype=torch.float64)
-    assert math.isnan(returns.explained_variance(torch.full((6,), 2.0).double(), values, torch.ones(6).double()).item())
-    assert math.isnan(returns.explained_variance(torch.full((6,), 2.0).double(), torch.full((6,), 2.0), torch.ones(6)))
-    # They vary in a row that does not count.
-    targets, weights = tensors([2.0, 2.0, 9.0], [1.0, 1.0, 0.0])
-    assert math.isnan(returns.explained_variance(targets, values[:3], weights).item())

@@ -19,7 +19,7 @@ from minerva.objectives.weighted import weighted_mean
 from tests.objectives import oracle_vmpo as oracle
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what it stands on uses names that jax has deprecated
+    warnings.simplefilter("ignore")  # its dependencies use names that jax has deprecated
     import rlax
 
 
@@ -28,7 +28,7 @@ def t64(*values: float) -> torch.Tensor:
 
 
 def draw(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Advantages, restarting weights and importance weights."""
+    """Return advantages, restarting weights and importance weights."""
     generator = torch.Generator().manual_seed(seed)
     advantages = 2 * torch.randn(rows, generator=generator) + 0.5
     restarting = (torch.rand(rows, generator=generator) < 0.8).float()
@@ -59,7 +59,7 @@ def e_step(
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("fraction", "restarts"),
-    # RLax takes its share of all rows, restarting ones included; the two agree where there are none, or all are kept.
+    # RLax's fraction includes restarting rows; both agree if there are none, or if all rows are kept.
     [(0.5, False), (0.3, False), (1.0, False), (1.0, True)],
 )
 def test_weights_and_temperature_loss_equal_rlax(fraction: float, restarts: bool, seed: int) -> None:
@@ -89,7 +89,7 @@ def test_weights_and_temperature_loss_equal_rlax(fraction: float, restarts: bool
     r"\tau = \min\, \mathrm{top}_k\, \{ s_t : w_t > 0 \}",
 )
 @pytest.mark.parametrize("fraction", [0.5, 0.25])
-def test_the_share_is_of_the_rows_that_count(fraction: float) -> None:
+def test_the_fraction_is_of_the_rows_that_count(fraction: float) -> None:
     advantages, restarting, importance = draw(60, 5)
     real = restarting > 0
     assert 0 < real.sum() < 60
@@ -138,7 +138,7 @@ def test_all_parts_of_the_loss_equal_rlax(seed: int) -> None:
             constraints, lambda x: x, importance_weights=jnp.asarray(importance.numpy()), top_k_fraction=0.5,
         )  # fmt: skip
         top = (parts.normalized_weights > 0).astype(jnp.float32)
-        # One value a sample; those of the constraints are taken over the kept ones.
+        # One value per sample; the constraints are averaged over the kept samples.
         kl_loss, alpha_loss = (jnp.sum(top * x) / jnp.sum(top) for x in (parts.kl_loss, parts.alpha_loss))
         results = parts.policy_loss.mean(), kl_loss, alpha_loss
         return sum(results), results
@@ -157,7 +157,7 @@ def test_all_parts_of_the_loss_equal_rlax(seed: int) -> None:
 def test_advantages_are_normalized_by_the_population_deviation_of_the_rows_that_count() -> None:
     found = vmpo.normalize_advantages(t64(1, 3, 5, 100), t64(1, 1, 1, 0))
     assert found[:3].tolist() == pytest.approx([-math.sqrt(1.5), 0.0, math.sqrt(1.5)])
-    # The constant is added to the deviation, not under the root.
+    # The constant is added to the deviation, not to the variance.
     tiny = vmpo.normalize_advantages(t64(-1e-8, 1e-8), t64(1, 1))
     assert tiny.tolist() == pytest.approx([-0.5, 0.5])
     assert vmpo.normalize_advantages(t64(4, 4), t64(1, 1)).tolist() == [0.0, 0.0]
@@ -179,13 +179,13 @@ def test_scaling_by_hand() -> None:
     [
         ((1, 4, 3, 2), (1, 1, 1, 1), 0.5, (0, 1, 1, 0), 3),
         ((1, 4, 3, 2), (1, 1, 1, 1), 0.75, (0, 1, 1, 1), 2),
-        ((1, 4, 3, 2), (1, 1, 1, 1), 0.74, (0, 1, 1, 0), 3),  # the share is rounded down
+        ((1, 4, 3, 2), (1, 1, 1, 1), 0.74, (0, 1, 1, 0), 3),  # rounded down
         ((1, 4, 3, 2), (1, 1, 1, 1), 1.0, (1, 1, 1, 1), 1),
-        ((5, 4, 5, 5, 1, 0), (1, 1, 1, 1, 1, 1), 0.34, (1, 0, 1, 1, 0, 0), 5),  # ties stay
-        # A restarting row's 0 is larger than the rest and yet neither kept nor counted.
+        ((5, 4, 5, 5, 1, 0), (1, 1, 1, 1, 1, 1), 0.34, (1, 0, 1, 1, 0, 0), 5),  # ties are kept
+        # The 0 of a restarting row is the largest, but it is neither kept nor counted.
         ((-1, 0, -3, -2, -4), (1, 0, 1, 1, 1), 0.5, (1, 0, 0, 1, 0), -2),
         ((-1, 0, -3, -2), (1, 0, 1, 1), 1.0, (1, 0, 1, 1), -3),
-        ((0, 0, 0), (0, 0, 0), 1.0, (1, 1, 1), 0),  # nothing is left: all of them
+        ((0, 0, 0), (0, 0, 0), 1.0, (1, 1, 1), 0),  # none count: keep all
     ],
 )
 def test_selection_by_hand(
@@ -201,12 +201,12 @@ def test_selection_by_hand(
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.5, 1.1, math.nan])
-def test_a_share_outside_the_interval_is_an_error(fraction: float) -> None:
+def test_a_fraction_outside_the_interval_is_an_error(fraction: float) -> None:
     with pytest.raises(ValueError, match=rf"topk_fraction: must lie in \(0, 1\], got {fraction}"):
         vmpo.select_top(t64(1, 2), t64(1, 1), fraction)
 
 
-def test_a_share_that_keeps_nothing() -> None:
+def test_a_fraction_that_keeps_nothing() -> None:
     assert vmpo.select_top(t64(1, 2, 3, 4), t64(1, 1, 1, 0), 0.3).weights.tolist() == [0, 0, 0, 0]
     assert vmpo.select_top(t64(0, 0), t64(0, 0), 0.5).weights.tolist() == [0, 0]
 
@@ -221,7 +221,7 @@ def test_e_step_by_hand() -> None:
     eta = t64(0.5)[0]
     scaled = t64(2, 0, 4) * math.log(2)
     found = vmpo.e_step(scaled, t64(1, 0, 1), t64(3, 1, 2), eta, epsilon=0.25)
-    # 3 * 4 and 2 * 16: of 44.
+    # 3 * 4 and 2 * 16 of 44.
     assert found.weights.tolist() == pytest.approx([12 / 44, 0, 32 / 44])
     assert found.temperature_loss.item() == pytest.approx(0.5 * (0.25 + math.log(44 / 2)))
 
@@ -251,7 +251,7 @@ def test_no_gradient_passes_through_weights_threshold_and_importance() -> None:
 
 
 def test_slope_of_the_temperature_loss_is_the_bound_less_the_divergence() -> None:
-    # d L_η / d η = ε - KL(ψ ‖ the kept samples' importance weights): zero where the bound is just met.
+    # d L_η / d η = ε - KL(ψ ‖ importance weights of the kept samples): 0 where the bound is tight.
     advantages, restarting, importance = (x.double() for x in draw(50, 3))
     eta = t64(0.7)[0].requires_grad_()
     selected, found = e_step(advantages, restarting, importance, eta, 0.5)
@@ -297,7 +297,7 @@ def test_against_the_oracle(fraction: float, seed: int) -> None:
 
 @pytest.mark.parametrize("size", [1e3, -1e3])
 def test_large_advantages_neither_overflow_nor_vanish(size: float) -> None:
-    # A restarting row's 0 lies a thousand above the rest, or below it.
+    # The 0 of a restarting row is a thousand above or below the rest.
     advantages = torch.tensor([size, size - 1, size - 2, 0.0])
     restarting = torch.tensor([1.0, 1.0, 1.0, 0.0])
     _, found = e_step(advantages, restarting, torch.ones(4), torch.tensor(1.0), 1.0)
@@ -307,7 +307,7 @@ def test_large_advantages_neither_overflow_nor_vanish(size: float) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda x: x + 3, lambda x: 5 * x])
-def test_normalized_advantages_know_neither_shift_nor_scale(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_shift_and_scale_do_not_change_normalized_advantages(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
     advantages, restarting, _ = (x.double() for x in draw(30, 0))
     found = vmpo.normalize_advantages(advantages, restarting)
     torch.testing.assert_close(vmpo.normalize_advantages(change(advantages), restarting), found)
@@ -328,7 +328,7 @@ def gaussians(rows: int, seed: int) -> tuple[torch.Tensor, ...]:
     r"n_t = -\log \mathcal{N}(u_t; \mu_t, \sigma_t) - H(\mathcal{N}'_t, \mathcal{N}_t)",
 )
 def test_the_samples_noise_by_hand() -> None:
-    # Drawn from N(1, 1/2), scored by N(0, 2): -log N(3; 0, 2) = 9/8 + log 2 + c, on average (1/4 + 1)/8 + log 2 + c.
+    # Sampled from N(1, 1/2), scored by N(0, 2): -log N(3; 0, 2) = 9/8 + log 2 + c; its mean (1/4 + 1)/8 + log 2 + c.
     mean, log_std, old_mean, old_log_std = t64(0.0), t64(math.log(2)), t64(1.0), t64(math.log(0.5))
     log_prob = gaussian_log_prob(mean, log_std, t64(3.0))
     cross_entropy = gaussian_cross_entropy(mean, log_std, old_mean, old_log_std)
@@ -339,7 +339,7 @@ def test_the_samples_noise_is_zero_on_average_and_so_is_its_slope_whatever_the_n
     mean, log_std, old_mean, old_log_std = gaussians(5, seed=0)
     mean.requires_grad_()
     log_std.requires_grad_()
-    # Three points are exact for polynomials up to degree 5; the log-density is one of degree 2.
+    # Three points are exact for polynomials up to degree 5; the log-density has degree 2.
     points, shares = (torch.from_numpy(x) for x in np.polynomial.hermite_e.hermegauss(3))
     total = torch.zeros((), dtype=torch.float64)
     for (x, share), (y, other) in itertools.product(zip(points, shares, strict=True), repeat=2):
@@ -355,8 +355,8 @@ def test_the_samples_noise_is_zero_on_average_and_so_is_its_slope_whatever_the_n
 
 
 @pytest.mark.parametrize("signal", [0.0, 0.5])
-def test_the_control_variate_takes_variance_from_the_fits_slope_and_leaves_its_mean(signal: float) -> None:
-    # One state, the policy that acts is the one that is fitted, and a larger action may be better.
+def test_the_control_variate_reduces_the_variance_of_the_gradient_and_keeps_its_mean(signal: float) -> None:
+    # One state, acting policy = fitted policy, and a larger action may be better.
     generator = torch.Generator().manual_seed(0)
     zeros, ones, eta = (torch.full((64, 1), x, dtype=torch.float64) for x in (0.0, 1.0, 2.0))
     plain, reduced = [], []
@@ -376,7 +376,7 @@ def test_the_control_variate_takes_variance_from_the_fits_slope_and_leaves_its_m
     if signal:
         assert np.mean(plain) < -0.3  # towards larger actions
     else:
-        # Weights w = exp(A/2) of the better half of normal advantages: what is left of E[w^2] is Var[w].
+        # Weights w = exp(A/2) of the better half of normal advantages: E[w^2] becomes Var[w].
         left = 1 - math.exp(-0.25) * normal_share(0.5) ** 2 / normal_share(1.0)
         assert np.var(reduced) / np.var(plain) == pytest.approx(left, rel=0.1)
 

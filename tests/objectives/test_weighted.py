@@ -23,7 +23,7 @@ def test_mean_by_hand() -> None:
 
 @pytest.mark.formula("minerva.objectives.weighted", r"\mathrm{Var}[x] = \mathbb{E}\left[(x - \mathbb{E}[x])^2\right]")
 def test_variance_by_hand() -> None:
-    # Mean 3, squares 4, 0, 4 over three samples, not over two; the last one does not count.
+    # Mean 3; squares 4, 0, 4 over three samples, not two; the last sample does not count.
     assert weighted_variance(t64(1, 3, 5, 100), t64(1, 1, 1, 0)).item() == pytest.approx(8 / 3)
     assert weighted_variance(t64(7, 1), t64(1, 0)).item() == 0.0
     assert weighted_variance(t64(7, 1), t64(0, 0)).item() == 0.0

@@ -38,7 +38,7 @@ DISCRETE = {
         ("vmpo", WANTED | MORE | {"CartPole-v1", "Acrobot-v1"}),
     ],
 )
-def test_the_promised_presets_are_there(algo: str, wanted: set[str]) -> None:
+def test_the_promised_presets_exist(algo: str, wanted: set[str]) -> None:
     assert set(presets.load_presets(algo)) >= wanted
 
 
@@ -62,10 +62,10 @@ def test_arrays_are_tuples_as_in_a_config(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert presets.find_preset("ppo", "X-v0") == {"total_steps": 5, "policy_layer_sizes": (3, 4)}
 
 
-def test_unknown_names_are_answered_with_near_ones() -> None:
-    with pytest.raises(ValueError, match=r"preset: ppo has none called 'Hoper-v5'. Did you mean Hopper-v5"):
+def test_errors_about_unknown_names_suggest_close_ones() -> None:
+    with pytest.raises(ValueError, match=r"preset: ppo has no preset 'Hoper-v5'. Did you mean Hopper-v5"):
         presets.find_preset("ppo", "Hoper-v5")
-    with pytest.raises(ValueError, match=r"There are HalfCheetah-v5, .* Give none for the defaults"):
+    with pytest.raises(ValueError, match=r"It has HalfCheetah-v5, .* Use .none. for the defaults"):
         presets.find_preset("ppo", "zzzzzzzz")
-    with pytest.raises(ValueError, match=r"no presets for 'sac'; there are some for mpo, ppo, vmpo"):
+    with pytest.raises(ValueError, match=r"algo: must be one of mpo, ppo, vmpo, got 'sac'"):
         presets.load_presets("sac")

@@ -31,7 +31,7 @@ def record(
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
-    """Keep the figures that are written, to look into them."""
+    """Collect the figures that are written."""
     figures: list[Figure] = []
     savefig = Figure.savefig
 
@@ -44,7 +44,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
 
 
 def curves(axes: Axes) -> dict[str, list[tuple[float, float]]]:
-    """Give the points of each labeled line."""
+    """Return the points of each labeled line."""
     return {
         str(line.get_label()): [(float(x), float(y)) for x, y in np.asarray(line.get_xydata())]
         for line in axes.get_lines()
@@ -153,19 +153,19 @@ def test_seeds_are_grouped(tmp_path: Path, drawn: list[Figure]) -> None:
     runs = [record(1, [0.0, 10.0, 20.0]), record(2, [2.0, 14.0]), record(7, [1.0, 1.0, 1.0], "vmpo")]
     plot_curves(runs, tmp_path / "curve.png")
     (axes,) = drawn[0].axes
-    # The mean goes as far as both seeds do; each seed's own thin line goes on.
+    # The mean ends where the shorter seed ends; the thin line of each seed continues.
     assert curves(axes) == {"PPO, 2 seeds": [(0, 1), (1000, 12)], "V-MPO, seed 7": [(0, 1), (1000, 1), (2000, 1)]}
     thin = [line for line in axes.get_lines() if str(line.get_label()).startswith("_")]
     assert [len(np.asarray(line.get_xdata())) for line in thin] == [3, 2]
     (band,) = axes.collections
     vertices = np.asarray(band.get_paths()[0].vertices)
-    # Of two seeds, a quarter of the resamples is twice the lower one: the interval's ends are the seeds themselves.
+    # With two seeds, a quarter of the resamples holds the lower one twice, so the interval ends at the seeds.
     assert {(float(x), float(y)) for x, y in vertices} == {(0, 0), (0, 2), (1000, 10), (1000, 14)}
     mean, thin_color = axes.get_lines()[2], axes.get_lines()[0].get_color()
     assert mean.get_color() == thin_color != axes.get_lines()[3].get_color()
 
 
-def test_one_panel_an_environment(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_one_panel_per_environment(tmp_path: Path, drawn: list[Figure]) -> None:
     ids = ["A-v1", "B-v1", "C-v1", "D-v1"]
     runs = [record(k, [1.0, 2.0], algorithm, i) for i in ids for algorithm in ("ppo", "mpo") for k in (1, 2)]
     plot_curves(runs, tmp_path / "curve.png", title="Four")
@@ -177,16 +177,14 @@ def test_one_panel_an_environment(tmp_path: Path, drawn: list[Figure]) -> None:
     assert drawn[0].get_suptitle() == "Four"
 
 
-def test_seeds_that_never_meet_are_drawn_all_the_same(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_seeds_without_a_common_step_are_still_plotted(tmp_path: Path, drawn: list[Figure]) -> None:
     late = record(2, [])
     late.metrics["eval/return_mean"] = series([50_000, 60_000], [1, 2])
     plot_curves([record(1, [1.0, 2.0]), late], tmp_path / "curve.png")
     assert curves(drawn[0].axes[0]) == {"PPO, 2 seeds": []}
 
 
-def test_a_run_that_has_nothing_yet_does_not_keep_the_others_from_being_drawn(
-    tmp_path: Path, drawn: list[Figure]
-) -> None:
+def test_a_run_without_metrics_does_not_prevent_the_plot(tmp_path: Path, drawn: list[Figure]) -> None:
     new = RunRecord(Path("runs/new"), "ppo", "Pendulum-v1", 9, 100, {}, {})
     plot_curves([new, record(1, [1.0, 2.0])], tmp_path / "curve.png")
     assert curves(drawn[0].axes[0]) == {"PPO, seed 1": [(0, 1), (1000, 2)]}
@@ -201,7 +199,7 @@ def test_svg_keeps_its_text_and_is_the_same_twice(tmp_path: Path) -> None:
         assert word in text
 
 
-def test_the_callers_matplotlib_is_left_alone(tmp_path: Path) -> None:
+def test_the_callers_matplotlib_settings_are_unchanged(tmp_path: Path) -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)
@@ -211,20 +209,20 @@ def test_the_callers_matplotlib_is_left_alone(tmp_path: Path) -> None:
     assert sys.modules.get("matplotlib.pyplot") is pyplot
 
 
-# What cannot be drawn
+# Errors
 
 
 def test_no_such_metric(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"No value of 'eval/x' was logged in runs/1; what was: eval/return_mean\."):
+    with pytest.raises(ValueError, match=r"runs/1 has no value of 'eval/x'; its metrics are: eval/return_mean\."):
         plot_curves([record(1, [1.0])], tmp_path / "curve.png", "eval/x")
-    with pytest.raises(ValueError, match="no runs to draw"):
+    with pytest.raises(ValueError, match="runs: must hold at least one run"):
         plot_curves([], tmp_path / "curve.png")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["curve", "curve.jpg"])
 def test_an_unknown_format(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"{name} does not say in which format")):
+    with pytest.raises(ValueError, match=re.escape(f"must end in .png, .svg, .pdf, got {tmp_path / name}")):
         plot_curves([record(1, [1.0])], tmp_path / name)
 
 

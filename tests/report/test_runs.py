@@ -62,7 +62,7 @@ def test_reads_what_the_csv_logger_wrote(tmp_path: Path) -> None:
     assert math.isnan(run.metrics["losses/explained_variance"].values[0])
 
 
-def test_a_half_written_row_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+def test_an_incomplete_row_is_skipped(tmp_path: Path) -> None:
     whole = "step,name,value\n1,a,123.4\n"
     for torn in ("2", "2,a", "2,a,", "2,a,12"):
         series = read_run(write(tmp_path, whole + torn)).metrics["a"]
@@ -70,11 +70,11 @@ def test_a_half_written_row_is_not_taken_for_a_whole_one(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("metrics", [None, "", "step,na", "step,name,value\n"])
-def test_a_run_that_has_only_just_begun(tmp_path: Path, metrics: str | None) -> None:
+def test_a_run_that_has_just_started(tmp_path: Path, metrics: str | None) -> None:
     assert read_run(write(tmp_path, metrics)).metrics == {}
 
 
-def test_rows_that_cannot_be_read_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_invalid_rows_are_skipped_and_counted(tmp_path: Path) -> None:
     write(tmp_path, "step,name,value\n1,a,0.5\n\0\0\0\n2,a\n3,a,x\n4,a,1.5\n")
     with pytest.warns(RuntimeWarning, match="3 rows could not be read"):
         run = read_run(tmp_path)
@@ -84,7 +84,7 @@ def test_rows_that_cannot_be_read_are_left_out_and_counted(tmp_path: Path) -> No
 def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"there is no config\.json in it; give a folder that `minerva train` wrote"):
         read_run(tmp_path)
-    with pytest.raises(ValueError, match=r"nowhere is not the folder of a run: there is no such folder"):
+    with pytest.raises(ValueError, match=r"nowhere is not a run's folder: there is no such folder"):
         read_run(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="there is no such folder"):
@@ -101,7 +101,7 @@ def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
         (json.dumps(CONFIG | {"config": None}), "cannot be read"),
     ],
 )
-def test_a_config_that_is_not_one(tmp_path: Path, config: str, message: str) -> None:
+def test_an_invalid_config(tmp_path: Path, config: str, message: str) -> None:
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(ValueError, match=message) as caught:
         read_run(tmp_path)
@@ -109,9 +109,9 @@ def test_a_config_that_is_not_one(tmp_path: Path, config: str, message: str) -> 
     assert "\n" not in str(caught.value)
 
 
-def test_metrics_of_another_kind(tmp_path: Path) -> None:
+def test_metrics_with_another_header(tmp_path: Path) -> None:
     write(tmp_path, "time,reward\n1,2\n")
-    with pytest.raises(ValueError, match=r"begins with 'time,reward' and not with 'step,name,value'"):
+    with pytest.raises(ValueError, match=r"must start with 'step,name,value', got 'time,reward'"):
         read_run(tmp_path)
 
 

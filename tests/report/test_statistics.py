@@ -39,8 +39,8 @@ def test_the_interval_is_the_percentiles_of_every_resample() -> None:
     # All 27 ways to draw three of three with replacement: the distribution that the bootstrap samples.
     means = np.sort([np.mean(draw) for draw in itertools.product(values, repeat=3)])
     s = summarize(values, confidence=0.8, resamples=20_000)
-    # 10% of 27 are 2.7 draws: (0, 0, 0) once, then (0, 0, 1) thrice, so 1/3; above, (5, 5, 5) once and then
-    # (5, 5, 1) thrice, so 11/3.
+    # 10% of 27 are 2.7 draws: (0, 0, 0) once, then (0, 0, 1) three times, so 1/3; above, (5, 5, 5) once and
+    # then (5, 5, 1) three times, so 11/3.
     assert means[2] == pytest.approx(1 / 3)
     assert means[-3] == pytest.approx(11 / 3)
     assert s.low == pytest.approx(1 / 3)
@@ -87,9 +87,9 @@ def test_returns_that_cannot_be_summarized(returns: list[float], message: str) -
 
 def test_arguments_out_of_range() -> None:
     for confidence in (0.0, 1.0, 95.0):
-        with pytest.raises(ValueError, match="confidence must lie between 0 and 1"):
+        with pytest.raises(ValueError, match="confidence: must lie between 0 and 1"):
             summarize([1.0, 2.0], confidence=confidence)
-    with pytest.raises(ValueError, match="resamples must be at least 1"):
+    with pytest.raises(ValueError, match="resamples: must be at least 1"):
         summarize([1.0, 2.0], resamples=0)
 
 
@@ -101,7 +101,7 @@ def test_intervals_of_a_curve() -> None:
     for k in range(3):
         assert low[k] < values[:, k].mean() < high[k]
     assert low[3] == high[3] == 0.1
-    # Rows are drawn whole: a column that is another one plus a constant has the same interval plus that constant.
+    # Whole rows are resampled: a column that is another plus a constant has the same interval plus that constant.
     shifted = np.stack([values[:, 0], values[:, 0] + 7.0], axis=1)
     low, high = mean_interval(shifted, resamples=500)
     np.testing.assert_allclose(low[1] - low[0], 7.0)

@@ -45,5 +45,5 @@ def test_episodes() -> None:
         ["2", "-2,000.00", "1,000"],
     ]
     assert rows(episodes_table([1.5]))[1:] == [["Episode", "Return"], ["1", "1.50"]]
-    with pytest.raises(ValueError, match="got 1 and 2"):
+    with pytest.raises(ValueError, match="got 1 for 2 returns"):
         episodes_table([1.0, 2.0], [1])

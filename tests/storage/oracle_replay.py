@@ -1,4 +1,4 @@
-"""A replay that keeps whole episodes in Python lists, and streams to fill one with; imports nothing of Minerva."""
+"""A replay buffer of whole episodes in Python lists, and streams to fill it; imports nothing from Minerva."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-class Given(NamedTuple):
-    """What one step of N environments gave, in the order in which a replay takes it."""
+class StepData(NamedTuple):
+    """One step of N environments, in the order of the arguments of `ReplayBuffer.add`."""
 
     actions: Array  # [N, A]
     next_obs: Array  # [N, O]
@@ -25,9 +25,9 @@ class Given(NamedTuple):
 
 
 class Stream:
-    """Random short episodes of N environments, restarting as Gymnasium's NEXT_STEP does.
+    """Random short episodes of N environments with NEXT_STEP autoreset.
 
-    The first number of an observation is its own: no two are equal.
+    The first number of each observation is unique.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class Stream:
     ) -> None:
         self.shape = (num_envs, obs_dim, action_dim)
         self.random = np.random.default_rng(seed)
-        self.end = end  # chance of a termination, and of a truncation
-        self.broken = broken  # chance of a value that is not finite, for each of four kinds
+        self.end = end  # probability of a termination, and of a truncation
+        self.broken = broken  # probability of a value that is not finite, for each of four kinds
         self.ended = np.zeros(num_envs, np.bool_)
         self.made = 0
 
@@ -45,10 +45,10 @@ class Stream:
         obs = self.random.normal(size=(num_envs, obs_dim)).astype(np.float32)
         obs[:, 0] = self.made + np.arange(num_envs)
         self.made += num_envs
-        obs[self.breaks(), -1] = self.random.choice([np.nan, np.inf, -np.inf])
+        obs[self.random_breaks(), -1] = self.random.choice([np.nan, np.inf, -np.inf])
         return obs
 
-    def step(self) -> Given:
+    def step(self) -> StepData:
         num_envs, _, action_dim = self.shape
         restarting = self.ended
         terminated = (self.random.random(num_envs) < self.end) & ~restarting
@@ -57,12 +57,12 @@ class Stream:
         actions = self.random.normal(size=(num_envs, action_dim)).astype(np.float32)
         rewards = self.random.normal(size=num_envs) * ~restarting
         log_probs = self.random.normal(size=num_envs).astype(np.float32)
-        actions[self.breaks(), 0] = np.nan
-        rewards[self.breaks()] = np.inf
-        log_probs[self.breaks()] = np.nan
-        return Given(actions, self.observations(), rewards, terminated, truncated, restarting, log_probs)
+        actions[self.random_breaks(), 0] = np.nan
+        rewards[self.random_breaks()] = np.inf
+        log_probs[self.random_breaks()] = np.nan
+        return StepData(actions, self.observations(), rewards, terminated, truncated, restarting, log_probs)
 
-    def breaks(self) -> Array:
+    def random_breaks(self) -> Array:
         return self.random.random(self.shape[0]) < self.broken
 
 
@@ -89,9 +89,9 @@ class Transition:
 
 @dataclass
 class Oracle:
-    """All episodes there have been; `places` newest steps of each environment are held."""
+    """All episodes so far; the newest `capacity` steps of each environment can be sampled."""
 
-    places: int
+    capacity: int
     obs: Array
     episodes: list[list[list[Transition]]] = field(default_factory=list)  # [environment][episode][step]
     now: int = 0
@@ -99,7 +99,7 @@ class Oracle:
     def __post_init__(self) -> None:
         self.episodes = [[[]] for _ in self.obs]
 
-    def add(self, given: Given) -> int:
+    def add(self, given: StepData) -> int:
         added = 0
         for n, of_env in enumerate(self.episodes):
             if given.restarting[n]:
@@ -120,12 +120,12 @@ class Oracle:
         return sum(not step.finite for of_env in self.episodes for episode in of_env for step in episode)
 
     def windows(self, length: int) -> dict[float, list[Transition]]:
-        """Every window there is, by the number of its first observation."""
+        """Return every window by the number of its first observation."""
         found = {}
         for of_env in self.episodes:
             for episode in of_env:
                 for i, step in enumerate(episode):
-                    if step.finite and step.time >= self.now - self.places:
+                    if step.finite and step.time >= self.now - self.capacity:
                         window = [step]
                         for following in episode[i + 1 : i + length]:
                             if not following.finite:

@@ -8,7 +8,7 @@ from scipy import stats
 
 from minerva import environments
 from minerva.storage.replay import ReplayBuffer, Transitions, Windows
-from tests.storage.oracle_replay import Given, Oracle, Stream
+from tests.storage.oracle_replay import Oracle, StepData, Stream
 
 OBS, A = 3, 2
 GAMMA = 0.9
@@ -56,11 +56,11 @@ def check_windows(batch: Windows, oracle: Oracle, length: int) -> None:
 @pytest.mark.parametrize("broken", [0.0, 0.05])
 @pytest.mark.parametrize("end", [0.02, 0.25])
 @pytest.mark.parametrize(("num_envs", "capacity"), [(1, 1), (1, 20), (3, 3), (3, 60), (3, 62)])
-def test_every_sample_is_one_that_whole_episodes_give(num_envs: int, capacity: int, end: float, broken: float) -> None:
+def test_samples_equal_those_from_whole_episodes(num_envs: int, capacity: int, end: float, broken: float) -> None:
     stream = Stream(num_envs, OBS, A, seed=capacity, end=end, broken=broken)
     replay, oracle = begun(stream, capacity)
     random = np.random.default_rng(7)
-    for step in range(250):  # several times around
+    for step in range(250):  # several times around the ring
         given = stream.step()
         assert replay.add(*given) == oracle.add(given)
         held = oracle.windows(1)
@@ -72,10 +72,10 @@ def test_every_sample_is_one_that_whole_episodes_give(num_envs: int, capacity: i
                 check_transitions(replay.sample(40, random, length, GAMMA), oracle, length)
                 check_windows(replay.sample_windows(40, length, random), oracle, length)
     drawn = set(replay.sample(2_000, random).obs[:, 0].tolist()) if held else set()
-    assert drawn == set(held)  # none that may be drawn is left out
+    assert drawn == set(held)  # every usable transition is sampled
 
 
-def test_nothing_that_is_sampled_is_not_finite() -> None:
+def test_all_samples_are_finite() -> None:
     stream = Stream(3, OBS, A, seed=1, broken=0.1)
     replay, _ = begun(stream, 60)
     for _ in range(100):
@@ -87,7 +87,7 @@ def test_nothing_that_is_sampled_is_not_finite() -> None:
 
 
 @pytest.mark.parametrize("end", [0.05, 0.5])
-def test_transitions_are_drawn_with_equal_chance(end: float) -> None:
+def test_transitions_are_sampled_uniformly(end: float) -> None:
     stream = Stream(3, OBS, A, seed=2, end=end, broken=0.02)
     replay, oracle = begun(stream, 90)
     for _ in range(100):
@@ -101,7 +101,7 @@ def test_transitions_are_drawn_with_equal_chance(end: float) -> None:
         assert stats.chisquare(counts).pvalue > 1e-3
 
 
-def test_the_same_generator_draws_the_same() -> None:
+def test_the_same_generator_gives_the_same_samples() -> None:
     stream = Stream(2, OBS, A, seed=4)
     replay, _ = begun(stream, 30)
     for _ in range(40):
@@ -115,7 +115,7 @@ def test_the_same_generator_draws_the_same() -> None:
 
 
 def filled(capacity: int, ends: str, rewards: list[float] | None = None) -> ReplayBuffer:
-    """One environment; obs and action t are t, the reward too. "t" terminated, "u" truncated, "r" restarting, "-"."""
+    """Fill a buffer: obs, action and reward t are t; "t" is terminated, "u" truncated, "r" restarting."""
     replay = ReplayBuffer(capacity, 1, 1, 1, log_probs=True)
     replay.begin([[0.0]])
     for t, end in enumerate(ends):
@@ -139,19 +139,19 @@ def by_start(replay: ReplayBuffer, n_step: int) -> dict[float, tuple[float, floa
 )
 def test_three_step_returns_by_hand() -> None:
     assert by_start(filled(20, "--tr-ur---"), 3) == {
-        0: (0 + 0.5 * 1 + 0.25 * 2, 0, 3),  # as long as can be, and terminated
+        0: (0 + 0.5 * 1 + 0.25 * 2, 0, 3),  # full length, terminated
         1: (1 + 0.5 * 2, 0, 3),
         2: (2, 0, 3),
-        4: (4 + 0.5 * 5, 0.25, 6),  # truncated: goes on from its last observation
+        4: (4 + 0.5 * 5, 0.25, 6),  # truncated: bootstraps from its last observation
         5: (5, 0.5, 6),
         7: (7 + 0.5 * 8 + 0.25 * 9, 0.125, 10),
-        8: (8 + 0.5 * 9, 0.25, 10),  # the newest: goes on from the observation that is pending
+        8: (8 + 0.5 * 9, 0.25, 10),  # the newest: bootstraps from the current observation
         9: (9, 0.5, 10),
     }
 
 
-def test_the_seam_by_hand() -> None:
-    replay = filled(4, "-------")  # five slots: 3, 4, 5 and 6, and the pending 7 where 2 was
+def test_windows_stop_at_the_head_of_the_ring() -> None:
+    replay = filled(4, "-------")  # five slots: 3, 4, 5, 6, and the current 7 where 2 was
     assert by_start(replay, 2) == {3: (5, 0.25, 5), 4: (6.5, 0.25, 6), 5: (8, 0.25, 7), 6: (6, 0.5, 7)}
 
 
@@ -178,14 +178,14 @@ def test_a_window_by_hand() -> None:
     assert batch.ended[b].tolist() == [0, 1, 1, 1]
 
 
-def test_a_window_that_fills_its_length_says_nothing_of_an_end() -> None:
+def test_a_full_window_without_an_end_is_not_marked_as_ended() -> None:
     batch = filled(20, "----").sample_windows(50, 2, np.random.default_rng(0))
     newest = batch.obs[:, 0, 0] == 3
     assert batch.ended[newest].tolist() == [[1, 1]] * newest.sum()
     assert batch.ended[~newest].tolist() == [[0, 0]] * (~newest).sum()
 
 
-def test_episodes_that_start_anew_are_cut_off_from_what_was_held() -> None:
+def test_new_episodes_are_cut_off_from_stored_ones() -> None:
     replay = filled(20, "--")
     replay.begin([[50.0]])
     assert len(replay) == 2
@@ -197,7 +197,7 @@ def test_episodes_that_start_anew_are_cut_off_from_what_was_held() -> None:
     assert replay.dropped == 0
 
 
-def test_what_float32_cannot_hold_is_dropped() -> None:
+def test_values_that_overflow_float32_are_dropped() -> None:
     no = np.zeros(4, np.bool_)
     replay = ReplayBuffer(100, 4, 1, 1)
     replay.begin(np.zeros((4, 1)))
@@ -206,10 +206,10 @@ def test_what_float32_cannot_hold_is_dropped() -> None:
     assert replay.add(actions, next_obs, rewards, no, no, no) == 1
     assert (len(replay), replay.dropped) == (1, 3)
     assert replay.add(np.zeros((4, 1)), np.zeros((4, 1)), np.zeros(4), no, no, no) == 3
-    assert replay.dropped == 4  # the observation that was too large is where this step began
+    assert replay.dropped == 4  # this step starts from the observation that was too large
 
 
-def test_a_restarting_step_is_no_transition_and_none_that_is_dropped() -> None:
+def test_a_restarting_step_is_neither_a_transition_nor_dropped() -> None:
     replay = filled(20, "-tr", rewards=[0, 1, np.nan])
     assert (len(replay), replay.dropped) == (2, 0)
 
@@ -227,7 +227,7 @@ def test_short_episodes_of_a_real_environment() -> None:
         for _ in range(200):
             actions = random.normal(scale=3, size=(2, 1)).astype(np.float32)
             step = env.step(actions)
-            given = Given(actions, step.observations, *step[1:5], log_probs=np.zeros(2, np.float32))
+            given = StepData(actions, step.observations, *step[1:5], log_probs=np.zeros(2, np.float32))
             assert replay.add(*given) == oracle.add(given)
     finally:
         env.close()
@@ -247,7 +247,7 @@ def test_a_million_transitions_of_cheetah_run_take_under_250_mb() -> None:
     assert sum(array.nbytes for array in arrays) < 250e6
 
 
-def test_log_probabilities_take_a_place_only_where_they_are_wanted() -> None:
+def test_log_probabilities_use_ram_only_if_requested() -> None:
     plain, wide = (ReplayBuffer(100, 1, 2, 1, log_probs) for log_probs in (False, True))
     assert wide.nbytes - plain.nbytes == 4 * 101
 
@@ -267,21 +267,21 @@ def test_it_holds_no_more_than_its_capacity(capacity: int, num_envs: int, holds:
 
 
 @pytest.mark.parametrize(("capacity", "num_envs"), [(0, 1), (-5, 1), (3, 4)])
-def test_a_replay_too_small_for_its_environments(capacity: int, num_envs: int) -> None:
+def test_a_capacity_too_small_for_the_environments(capacity: int, num_envs: int) -> None:
     with pytest.raises(ValueError, match=rf"capacity: .*\({num_envs}\), got {capacity}; make it larger"):
         ReplayBuffer(capacity, num_envs, OBS, A)
 
 
-def test_a_replay_too_large_for_the_machine() -> None:
+def test_a_capacity_too_large_for_the_machine() -> None:
     with pytest.raises(MemoryError):
         ReplayBuffer(10**15, 1, 17, 6)
 
 
-def test_sampling_from_nothing() -> None:
+def test_sampling_from_an_empty_buffer() -> None:
     replay = ReplayBuffer(10, 1, 1, 1, log_probs=True)
     replay.begin([[0.0]])
     random = np.random.default_rng(0)
-    with pytest.raises(ValueError, match=r"must hold a transition to be sampled from, got 0 .* add some first"):
+    with pytest.raises(ValueError, match=r"must hold at least one transition to sample, got 0 .* add some first"):
         replay.sample(1, random)
     no = np.array([False])
     replay.add([[0]], [[1]], [np.nan], no, no, no, [0])
@@ -296,7 +296,7 @@ def test_a_window_of_no_steps(steps: int) -> None:
         replay.sample(3, np.random.default_rng(0), n_step=steps)
 
 
-def test_log_probabilities_that_are_missing_or_have_no_place() -> None:
+def test_log_probabilities_that_are_missing_or_unexpected() -> None:
     no = np.array([False])
     for wanted in (True, False):
         replay = ReplayBuffer(10, 1, 1, 1, log_probs=wanted)

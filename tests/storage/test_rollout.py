@@ -81,22 +81,26 @@ def test_a_rollout_saved_at_any_step_goes_on() -> None:
         assert all(torch.equal(x, y) for x, y in zip(parts(other), parts(whole), strict=True))
 
 
-def test_episode_starts_and_the_state_of_a_memory_are_carried_over() -> None:
+def test_episode_starts_and_the_recurrent_state_are_carried_over() -> None:
     rollout = RolloutBuffer(2, 2, 1, 1, torch.device("cpu"), state_dim=3)
     rollout.begin(torch.zeros(2, 1))
-    assert rollout.current_starts.tolist() == [1.0, 1.0] and not rollout.state.any()
+    assert rollout.current_episode_starts.tolist() == [1.0, 1.0] and not rollout.recurrent_state.any()
     nothing = np.zeros(2)
     for t, restarting in enumerate(([1.0, 0.0], [0.0, 1.0])):
         state = torch.full((2, 3), float(t + 1))
         rollout.add(torch.zeros(2, 1), torch.zeros(2, 1), nothing, nothing, nothing, np.array(restarting), state)
-    assert rollout.starts.tolist() == [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
-    assert not rollout.first_state.any() and (rollout.state == 2).all()
+    assert rollout.episode_starts.tolist() == [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
+    assert not rollout.first_recurrent_state.any() and (rollout.recurrent_state == 2).all()
     rollout.carry_over()
     # The second environment's last step crossed into a new episode: the next rollout begins with it.
-    assert rollout.current_starts.tolist() == [0.0, 1.0]
-    assert (rollout.first_state == 2).all() and (rollout.state == 2).all()
+    assert rollout.current_episode_starts.tolist() == [0.0, 1.0]
+    assert (rollout.first_recurrent_state == 2).all() and (rollout.recurrent_state == 2).all()
     rollout.begin(torch.zeros(2, 1))
-    assert rollout.current_starts.tolist() == [1.0, 1.0] and not rollout.first_state.any() and not rollout.state.any()
+    assert (
+        rollout.current_episode_starts.tolist() == [1.0, 1.0]
+        and not rollout.first_recurrent_state.any()
+        and not rollout.recurrent_state.any()
+    )
 
 
 def test_a_rollout_is_learned_from_where_it_is_or_where_it_is_moved_to() -> None:

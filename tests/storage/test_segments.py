@@ -24,7 +24,7 @@ from minerva.storage.segments import DamagedReplayError
 from tests.storage.oracle_replay import Stream
 
 OBS, A = 3, 2
-ROW = 4 * (OBS + A + 1 + 1) + 1  # bytes of a step of one environment: obs, action, reward, log-probability, flags
+ROW = 4 * (OBS + A + 1 + 1) + 1  # bytes per step of one environment: obs, action, reward, log-probability, flags
 
 
 @pytest.fixture(autouse=True)
@@ -43,13 +43,13 @@ def begun(num_envs: int = 1, broken: float = 0.03, capacity: int = 45) -> tuple[
     return replay, stream
 
 
-def go_on(replay: ReplayBuffer, stream: Stream, steps: int) -> None:
+def add_steps(replay: ReplayBuffer, stream: Stream, steps: int) -> None:
     for _ in range(steps):
         replay.add(*stream.step())
 
 
 def check_equal(one: ReplayBuffer, two: ReplayBuffer, steps: int | None = None) -> None:
-    """Bit for bit, and the same to a generator; `steps` for how many have been taken since the beginning."""
+    """Check that both are equal bit for bit and give the same samples; `steps`: number of steps so far."""
     held = np.arange(one.length) if steps is None else np.arange(max(0, steps - one.length + 1), steps) % one.length
     for name in ("obs", "actions", "rewards", "flags", "log_probs"):
         assert getattr(one, name)[held].tobytes() == getattr(two, name)[held].tobytes()
@@ -72,12 +72,12 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("steps", [0, 1, 9, 10, 11, 44, 45, 46, 47, 90, 91, 92, 137, 400])
-def test_a_replay_goes_on_bit_for_bit(tmp_path: Path, num_envs: int, steps: int) -> None:
+def test_a_replay_buffer_resumes_bit_for_bit(tmp_path: Path, num_envs: int, steps: int) -> None:
     replay, stream = begun(num_envs, capacity=45 * num_envs)
-    go_on(replay, stream, steps)
+    add_steps(replay, stream, steps)
     index = replay.save(tmp_path / "replay")
     loaded = made(45 * num_envs, num_envs)
-    go_on(loaded, Stream(num_envs, OBS, A, seed=9), 77)  # what it held before is gone
+    add_steps(loaded, Stream(num_envs, OBS, A, seed=9), 77)  # replaced by `load`
     loaded.load(tmp_path / "replay", index)
     check_equal(replay, loaded, steps)
     for _ in range(100):
@@ -88,10 +88,10 @@ def test_a_replay_goes_on_bit_for_bit(tmp_path: Path, num_envs: int, steps: int)
 
 
 @pytest.mark.parametrize("new", [0, 1, 3, 10, 17, 44, 45, 46, 200])
-def test_saves_one_after_the_other(tmp_path: Path, new: int) -> None:
+def test_many_saves(tmp_path: Path, new: int) -> None:
     replay, stream = begun(num_envs=1)
     for save in range(1, 30):
-        go_on(replay, stream, new)
+        add_steps(replay, stream, new)
         index = replay.save(tmp_path)
         replay.clean(tmp_path, index)
         assert set(files(tmp_path)) == {entry["name"] for entry in index["segments"]}
@@ -101,7 +101,7 @@ def test_saves_one_after_the_other(tmp_path: Path, new: int) -> None:
         check_equal(replay, loaded, save * new)
 
 
-def test_a_replay_without_log_probabilities(tmp_path: Path) -> None:
+def test_a_replay_buffer_without_log_probabilities(tmp_path: Path) -> None:
     no = np.zeros(1, np.bool_)
     replay, loaded = (ReplayBuffer(20, 1, 1, 1) for _ in range(2))
     replay.begin([[0]])
@@ -112,9 +112,9 @@ def test_a_replay_without_log_probabilities(tmp_path: Path) -> None:
     assert len(loaded) == 7
 
 
-def test_episodes_that_start_anew_after_loading(tmp_path: Path) -> None:
+def test_new_episodes_after_loading(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 20)
+    add_steps(replay, stream, 20)
     loaded = made()
     loaded.load(tmp_path, replay.save(tmp_path))
     first = stream.observations()
@@ -126,9 +126,9 @@ def test_episodes_that_start_anew_after_loading(tmp_path: Path) -> None:
     check_equal(replay, again, 21)
 
 
-def test_the_index_is_of_plain_values_and_may_be_read_by_a_checkpoint(tmp_path: Path) -> None:
+def test_the_index_has_plain_values_for_a_checkpoint(tmp_path: Path) -> None:
     replay, stream = begun(num_envs=3, broken=0.0)
-    go_on(replay, stream, 12)
+    add_steps(replay, stream, 12)
     index = replay.save(tmp_path / "replay")
     assert json.loads(json.dumps(index)) == index
     torch.save(index, tmp_path / "index.pt")
@@ -139,7 +139,7 @@ def test_the_index_is_of_plain_values_and_may_be_read_by_a_checkpoint(tmp_path: 
 
 def test_the_files_are_plain_arrays(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 7)
+    add_steps(replay, stream, 7)
     (entry,) = replay.save(tmp_path)["segments"]
     segment = np.load(tmp_path / entry["name"], allow_pickle=False)
     assert np.array_equal(segment["obs"], replay.obs[:7], equal_nan=True)
@@ -151,12 +151,12 @@ def test_the_files_are_plain_arrays(tmp_path: Path) -> None:
 
 def test_a_save_writes_only_what_is_new(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 34)
+    add_steps(replay, stream, 34)
     first = replay.save(tmp_path)
     before = files(tmp_path)
     assert [(entry["first"], entry["steps"]) for entry in first["segments"]] == [(0, 10), (10, 10), (20, 10), (30, 4)]
-    assert sum(len(content) for content in before.values()) < 34 * ROW + 4 * 500  # nothing of the slots still empty
-    go_on(replay, stream, 8)
+    assert sum(len(content) for content in before.values()) < 34 * ROW + 4 * 500  # empty slots are not written
+    add_steps(replay, stream, 8)
     second = replay.save(tmp_path)
     new = {name: content for name, content in files(tmp_path).items() if name not in before}
     assert second["segments"][:3] == first["segments"][:3]
@@ -167,11 +167,11 @@ def test_a_save_writes_only_what_is_new(tmp_path: Path) -> None:
     assert set(before) - set(files(tmp_path)) == {first["segments"][3]["name"]}
 
 
-def test_a_whole_segment_is_never_written_again(tmp_path: Path) -> None:
+def test_a_full_segment_is_never_written_again(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 30)
+    add_steps(replay, stream, 30)
     first = replay.save(tmp_path)
-    go_on(replay, stream, 5)
+    add_steps(replay, stream, 5)
     second = replay.save(tmp_path)
     assert second["segments"][:3] == first["segments"]
     assert [(entry["first"], entry["steps"]) for entry in second["segments"][3:]] == [(30, 5)]
@@ -179,7 +179,7 @@ def test_a_whole_segment_is_never_written_again(tmp_path: Path) -> None:
 
 def test_a_save_with_nothing_new_writes_nothing(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 34)
+    add_steps(replay, stream, 34)
     index = replay.save(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert replay.save(tmp_path) == index
@@ -188,9 +188,9 @@ def test_a_save_with_nothing_new_writes_nothing(tmp_path: Path) -> None:
 
 def test_steps_that_were_overwritten_leave_the_folder(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 40)
+    add_steps(replay, stream, 40)
     replay.save(tmp_path)
-    go_on(replay, stream, 25)  # steps 20 to 64 are held
+    add_steps(replay, stream, 25)  # steps 20 to 64 are held
     index = replay.save(tmp_path)
     replay.clean(tmp_path, index)
     assert [entry["first"] for entry in index["segments"]] == [20, 30, 40, 50, 60]
@@ -199,26 +199,26 @@ def test_steps_that_were_overwritten_leave_the_folder(tmp_path: Path) -> None:
 
 def test_after_loading_only_what_is_new_is_written(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 34)
+    add_steps(replay, stream, 34)
     index = replay.save(tmp_path)
     loaded = made()
     loaded.load(tmp_path, index)
     assert loaded.save(tmp_path) == index
-    go_on(loaded, stream, 3)
+    add_steps(loaded, stream, 3)
     assert loaded.save(tmp_path)["segments"][:3] == index["segments"][:3]
     assert len(files(tmp_path)) == 5
 
 
 def test_another_folder_gets_everything_and_the_first_one_still_only_what_is_new(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 57)  # steps 12 to 56 are held
+    add_steps(replay, stream, 57)  # steps 12 to 56 are held
     here = replay.save(tmp_path / "here")
     there = replay.save(tmp_path / "there")
     assert [entry["first"] for entry in there["segments"]] == [12, 22, 32, 42, 52]
     loaded = made()
     loaded.load(tmp_path / "there", there)
     check_equal(replay, loaded, 57)
-    go_on(replay, stream, 1)
+    add_steps(replay, stream, 1)
     before = set(files(tmp_path / "here"))
     again = replay.save(tmp_path / "here")
     assert len(set(files(tmp_path / "here")) - before) == 1
@@ -228,34 +228,34 @@ def test_another_folder_gets_everything_and_the_first_one_still_only_what_is_new
 @pytest.mark.parametrize("gone", [0, 1, 2])
 def test_a_file_that_has_gone_missing_is_written_again(tmp_path: Path, gone: int) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 34)
+    add_steps(replay, stream, 34)
     index = replay.save(tmp_path)
     (tmp_path / index["segments"][gone]["name"]).unlink()
-    go_on(replay, stream, 5)
+    add_steps(replay, stream, 5)
     loaded = made()
     loaded.load(tmp_path, replay.save(tmp_path))
     check_equal(replay, loaded, 39)
 
 
-def test_a_replay_taken_back_does_not_trust_what_its_later_self_has_written(tmp_path: Path) -> None:
+def test_a_buffer_loaded_from_an_older_save_does_not_reuse_newer_files(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 30)
+    add_steps(replay, stream, 30)
     index = replay.save(tmp_path)
-    go_on(replay, stream, 12)
+    add_steps(replay, stream, 12)
     replay.save(tmp_path)
     replay.save(tmp_path / "other")
     replay.load(tmp_path, index)
     other = Stream(1, OBS, A, seed=77)
-    go_on(replay, other, 12)
+    add_steps(replay, other, 12)
     for folder in (tmp_path, tmp_path / "other"):
         loaded = made()
         loaded.load(folder, replay.save(folder))
         check_equal(replay, loaded, 42)
 
 
-def test_cleaning_leaves_other_files_alone(tmp_path: Path) -> None:
+def test_cleaning_keeps_other_files(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 14)
+    add_steps(replay, stream, 14)
     index = replay.save(tmp_path)
     others = ["notes.txt", "mpo_last.pt", "segment.npy", "segment-000000000000-000001.npy.txt"]
     litter = ["segment-000000000000-000099.npy", "segment-000000000010-000003.npy.part"]
@@ -266,7 +266,7 @@ def test_cleaning_leaves_other_files_alone(tmp_path: Path) -> None:
     replay.clean(tmp_path / "nowhere", index)
 
 
-# What can go wrong
+# Damage and errors
 
 
 def cut_short(path: Path) -> None:
@@ -291,8 +291,8 @@ def make_a_folder(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (Path.unlink, "there is no file .*, which the checkpoint needs; .* its folder replay belongs with it"),
-        (cut_short, r"is damaged \(it has [\d,]+ bytes, [\d,]+ were written\)"),
+        (Path.unlink, "there is no file .*, which the checkpoint needs; .* move its folder replay too"),
+        (cut_short, r"is damaged \(it has [\d,]+ bytes instead of [\d,]+\)"),
         (lengthen, r"is damaged \(it has"),
         (flip_a_bit, r"is damaged \(its checksum"),
         (make_a_folder, r"cannot be read \(Is a directory\)"),
@@ -301,12 +301,12 @@ def make_a_folder(path: Path) -> None:
 @pytest.mark.parametrize("which", [0, -1])
 def test_a_damaged_segment(tmp_path: Path, damage: Callable[[Path], None], message: str, which: int) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 57)
+    add_steps(replay, stream, 57)
     index = replay.save(tmp_path / "replay")
     path = tmp_path / "replay" / index["segments"][which]["name"]
     damage(path)
     other, stream = begun()
-    go_on(other, stream, 20)
+    add_steps(other, stream, 20)
     before = other.obs.copy()
     with pytest.raises(DamagedReplayError, match=f"^replay: .*{message}") as caught:
         other.load(tmp_path / "replay", index)
@@ -315,12 +315,12 @@ def test_a_damaged_segment(tmp_path: Path, damage: Callable[[Path], None], messa
 
 
 @pytest.mark.parametrize(("left_out", "missing"), [(0, "12 to 21"), (2, "32 to 41"), (-1, "52 to 56")])
-def test_a_list_of_segments_that_is_not_whole(tmp_path: Path, left_out: int, missing: str) -> None:
+def test_a_list_of_segments_with_a_gap(tmp_path: Path, left_out: int, missing: str) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 57)
+    add_steps(replay, stream, 57)
     index = replay.save(tmp_path)
     index["segments"].pop(left_out)
-    with pytest.raises(DamagedReplayError, match=f"the steps {missing} are missing"):
+    with pytest.raises(DamagedReplayError, match=f"steps {missing} are missing"):
         made().load(tmp_path, index)
 
 
@@ -330,9 +330,9 @@ def forged(index: dict[str, Any], folder: Path, content: bytes) -> None:
     entry.update({"bytes": len(content), "crc32": zlib.crc32(content)})
 
 
-def test_loading_runs_no_code_and_takes_no_other_arrays(tmp_path: Path) -> None:
+def test_loading_runs_no_code_and_rejects_other_arrays(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 5)
+    add_steps(replay, stream, 5)
     index = replay.save(tmp_path)
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "numbers.npy", np.zeros(5))
@@ -341,7 +341,7 @@ def test_loading_runs_no_code_and_takes_no_other_arrays(tmp_path: Path) -> None:
         with pytest.raises(DamagedReplayError, match=message):
             made().load(tmp_path, index)
     index["segments"][0]["name"] = "../elsewhere.npy"
-    with pytest.raises(DamagedReplayError, match=r"'\.\./elsewhere\.npy' is not the name of a segment"):
+    with pytest.raises(DamagedReplayError, match=r"'\.\./elsewhere\.npy' is no segment name"):
         made().load(tmp_path, index)
 
 
@@ -355,17 +355,17 @@ def test_loading_runs_no_code_and_takes_no_other_arrays(tmp_path: Path) -> None:
         (ReplayBuffer(45, 1, OBS, A, False), "log_probs = True, got False"),
     ],
 )
-def test_a_replay_of_another_shape(tmp_path: Path, other: ReplayBuffer, message: str) -> None:
+def test_a_replay_buffer_of_another_shape(tmp_path: Path, other: ReplayBuffer, message: str) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 5)
+    add_steps(replay, stream, 5)
     index = replay.save(tmp_path)
-    with pytest.raises(ValueError, match=f"replay: it was saved with {message}; give the same"):
+    with pytest.raises(ValueError, match=f"replay: must have the saved {message}; use the same"):
         other.load(tmp_path, index)
 
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """A disk that is full after so many bytes."""
+    """Simulate a disk that is full after `size` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -374,14 +374,14 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_leaves_what_was_saved_and_no_litter(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_previous_save_and_leaves_no_partial_files(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 34)
+    add_steps(replay, stream, 34)
     index = replay.save(tmp_path)
     before = files(tmp_path)
     held = made()
     held.load(tmp_path, index)
-    go_on(replay, stream, 40)
+    add_steps(replay, stream, 40)
     for limit in (0, 100):
         with file_size_limit(limit), pytest.raises(OSError, match=r"replay: .* could not be written") as caught:
             replay.save(tmp_path)
@@ -395,9 +395,9 @@ def test_a_full_disk_leaves_what_was_saved_and_no_litter(tmp_path: Path) -> None
     check_equal(replay, new, 74)
 
 
-def test_broken_off_by_the_user_no_litter_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_save_leaves_no_partial_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 34)
+    add_steps(replay, stream, 34)
     calls = []
 
     def fsync(file: int) -> None:
@@ -454,7 +454,7 @@ replay.clean(folder / "replay", index)
 )  # fmt: skip
 def test_killed_at_any_moment(tmp_path: Path, moment: str, at: int, renamed: bool) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 57)
+    add_steps(replay, stream, 57)
     old = replay.save(tmp_path / "replay")
     (tmp_path / "index.json").write_text(json.dumps(old))
     killed = subprocess.run(
@@ -463,12 +463,12 @@ def test_killed_at_any_moment(tmp_path: Path, moment: str, at: int, renamed: boo
     assert killed.returncode == -signal.SIGKILL
     index = json.loads((tmp_path / "index.json").read_text())
     assert (index["steps"] == 87) == renamed
-    go_on(replay, Stream(1, OBS, A, seed=6), 30 * renamed)
+    add_steps(replay, Stream(1, OBS, A, seed=6), 30 * renamed)
     loaded = made()
     loaded.load(tmp_path / "replay", index)
     check_equal(replay, loaded, index["steps"])
-    # and the run goes on: what the kill left behind is neither taken for its own nor kept
-    go_on(loaded, stream, 12)
+    # The run continues: files of the killed process are neither reused nor kept.
+    add_steps(loaded, stream, 12)
     index = loaded.save(tmp_path / "replay")
     loaded.clean(tmp_path / "replay", index)
     assert set(files(tmp_path / "replay")) == {entry["name"] for entry in index["segments"]}
@@ -477,16 +477,16 @@ def test_killed_at_any_moment(tmp_path: Path, moment: str, at: int, renamed: boo
     check_equal(loaded, again, index["steps"])
 
 
-def test_files_have_names_that_no_file_had_before(tmp_path: Path) -> None:
+def test_file_names_are_never_reused(tmp_path: Path) -> None:
     replay, stream = begun()
-    go_on(replay, stream, 15)
+    add_steps(replay, stream, 15)
     index = replay.save(tmp_path)
     loaded = made()
     loaded.load(tmp_path, index)
-    go_on(replay, stream, 2)
-    lost = replay.save(tmp_path)  # never reached a checkpoint
+    add_steps(replay, stream, 2)
+    lost = replay.save(tmp_path)  # no checkpoint names it
     before = files(tmp_path)
-    go_on(loaded, Stream(1, OBS, A, seed=3), 2)
+    add_steps(loaded, Stream(1, OBS, A, seed=3), 2)
     kept = loaded.save(tmp_path)
     assert {name: files(tmp_path)[name] for name in before} == before
     assert lost["segments"][-1]["name"] != kept["segments"][-1]["name"]

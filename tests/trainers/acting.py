@@ -1,4 +1,4 @@
-"""Policies of rollouts, which take arrays, for tests that have tensors."""
+"""Actors of rollouts, which take arrays on the CPU, for tests that have tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minerva.trainers.collector import Act
 
 def on_tensors(act: Act) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
     def call(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        actions, state = act(*(tensor.numpy() for tensor in tensors))
+        actions, state, _ = act(*(tensor.numpy() for tensor in tensors))
         return torch.from_numpy(actions), torch.from_numpy(state)
 
     return call

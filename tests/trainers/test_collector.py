@@ -11,7 +11,7 @@ from minerva import environments
 from minerva.environments import EnvFactory, EnvironmentFailureError, GymnasiumBatch, RewardNormalizer
 from minerva.networks.numpy_mlp import Array
 from minerva.storage.rollout import RolloutBuffer
-from minerva.trainers.collector import Collector
+from minerva.trainers.collector import RolloutCollector
 from minerva.utils.running_norm import RunningNorm
 from tests.environments.optional import needs
 from tests.environments.tiny_envs import Failing, Noisy
@@ -27,16 +27,17 @@ class Policy:
         self.generator = torch.Generator().manual_seed(1)
         self.seen: list[Array] = []
 
-    def __call__(self, obs: Array, state: Array, starts: Array) -> tuple[Array, Array]:
+    def __call__(self, obs: Array, recurrent_state: Array, episode_starts: Array) -> tuple[Array, Array, None]:
         self.seen.append(obs.copy())
-        return 0.1 * obs[:, :1] + torch.randn(len(obs), 1, generator=self.generator).numpy(), state
+        noise = torch.randn(len(obs), 1, generator=self.generator).numpy()
+        return 0.1 * obs[:, :1] + noise, recurrent_state, None
 
 
-def collector(policy: Policy, normalize: bool = True, seed: int = 3) -> tuple[Collector, RunningNorm | None]:
+def collector(policy: Policy, normalize: bool = True, seed: int = 3) -> tuple[RolloutCollector, RunningNorm | None]:
     rollout = RolloutBuffer(STEPS, 2, 2, 1, torch.device("cpu"))
     norm = RunningNorm(2) if normalize else None
     rewards = RewardNormalizer(2, 0.9) if normalize else None
-    return Collector(GymnasiumBatch(FACTORIES, seed), rollout, policy, norm, rewards), norm
+    return RolloutCollector(GymnasiumBatch(FACTORIES, seed), rollout, policy, norm, rewards), norm
 
 
 def test_without_normalizers_the_rollout_holds_raw_values() -> None:
@@ -92,7 +93,7 @@ def test_a_failed_step_stores_nothing() -> None:
     factories: list[EnvFactory] = [Noisy, partial(Failing, "nan reward", 2)]
     norm, rewards = RunningNorm(2), RewardNormalizer(2, 0.9)
     rollout = RolloutBuffer(STEPS, 2, 2, 1, torch.device("cpu"))
-    one = Collector(GymnasiumBatch(factories, 0), rollout, Policy(), norm, rewards)
+    one = RolloutCollector(GymnasiumBatch(factories, 0), rollout, Policy(), norm, rewards)
     one.begin()
     one.step()
     saved = one.rollout.state_dict()
@@ -136,20 +137,20 @@ def test_saved_in_the_middle_of_a_rollout_it_goes_on_bit_for_bit(saved_at: int) 
 
 @needs("envpool")
 def test_episodes_that_cannot_go_on_end_with_the_newest_step() -> None:
-    def make() -> Collector:
+    def make() -> RolloutCollector:
         env = environments.make("Pendulum-v1", 4, 1, backend="envpool")
         rollout = RolloutBuffer(STEPS, 4, 3, 1, torch.device("cpu"))
-        return Collector(env, rollout, Policy(), None, RewardNormalizer(4, 0.9))
+        return RolloutCollector(env, rollout, Policy(), None, RewardNormalizer(4, 0.9))
 
     one, other = make(), make()
     one.begin()
     before = [one.step().rewards for _ in range(3)]
     assert not one.rollout.truncated.any()
     note = other.load_state_dict(copy.deepcopy(one.state_dict()))
-    assert note is not None and "fresh ones start" in note
+    assert note is not None and "new ones start" in note
     assert other.rollout.truncated[:3].tolist() == [[0.0] * 4, [0.0] * 4, [1.0] * 4]
     step = other.step()
-    assert step.restarting.all() and other.rollout.restarting[3].all() and other.rollout.starts[4].all()
+    assert step.restarting.all() and other.rollout.restarting[3].all() and other.rollout.episode_starts[4].all()
     # The returns that rewards are divided by the deviation of begin anew as well.
     rewards = np.stack([*before, step.rewards, *(other.step().rewards for _ in range(STEPS - 4))])
     ended, restarting = np.zeros((2, STEPS, 4), dtype=np.bool_)

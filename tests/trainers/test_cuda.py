@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from torch import Tensor, nn
 
 import minerva
-from minerva.trainers.accelerate import Captured
-from minerva.trainers.flat import Twin
-from minerva.trainers.gradient_step import FlatStep, PlainStep
+from minerva.acceleration.applied import Acceleration, AppliedUpdate
+from minerva.acceleration.cuda_graph import CudaGraph
+from minerva.acceleration.flat import CpuCopy, FlatModule
+from minerva.acceleration.learnable import Learnable, Optimizer, minimize
+from minerva.acceleration.tree import leaves
 from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.vmpo.trainer import VMPOTrainer
@@ -70,7 +72,7 @@ def test_a_run_on_a_gpu_is_the_run_on_a_cpu(
     batch = fields["num_envs"] * fields["rollout_steps"]
     runs = []
     for device in ("cpu", "cuda"):
-        trainer = kind(env, 3, device, compile=False, eval_episodes=0, console=False, **fields)
+        trainer = kind(env, 3, device, eval_episodes=0, console=False, **fields)
         acts_on_gpu = trainer.collector.rollout.obs.device.type == "cuda"
         assert acts_on_gpu == (device == "cuda" and env is Pictures)
         trainer.train(batch, tmp_path / device)
@@ -85,7 +87,7 @@ def test_a_run_on_a_gpu_is_the_run_on_a_cpu(
 @pytest.mark.parametrize(("kind", "env", "fields"), CASES)
 def test_a_run_on_a_gpu_goes_on_where_it_was_left(kind: Any, env: Any, fields: dict[str, Any], tmp_path: Path) -> None:
     batch = fields["num_envs"] * fields["rollout_steps"]
-    common = {"compile": False, "eval_episodes": 0, "console": False, **fields}
+    common = {"eval_episodes": 0, "console": False, **fields}
     whole = kind(env, 3, "cuda", **common)
     whole.train(batch * 4, tmp_path / "whole")
     first = kind(env, 3, "cuda", **common)
@@ -119,92 +121,98 @@ def test_a_run_of_mpo_on_a_gpu_goes_on_where_it_was_left(overlap: bool, tmp_path
             trainer = MPOTrainer("Pendulum-v1", 3, "cuda", **fields)
             trainer.load(folder)
             trainer.train(60)
-        assert trainer.acceleration == "captured" and trainer.updates == 40
+        assert trainer.acceleration == Acceleration(captured=True) and trainer.updates == 40
         runs.append(weights(trainer))
         trainer.close()
     for name, value in runs[0].items():
         assert torch.equal(runs[1][name], value), name
 
 
+class LinearState(NamedTuple):
+    net: Learnable
+
+
+def squared_error(net: nn.Linear, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    error = (net(x).squeeze(-1) - y) ** 2
+    return error.mean(), (error.mean(), error.max())
+
+
 def test_captured_gradient_steps_are_plain_ones() -> None:
     torch.manual_seed(0)
-    module = torch.nn.Linear(3, 1, device="cuda")
-    other = copy.deepcopy(module)
+    module = nn.Linear(3, 1, device="cuda")
+    states, steps = [], []
+    for acceleration in (Acceleration(), Acceleration(captured=True)):
+        flat = FlatModule(copy.deepcopy(module))
+        optimizer = Optimizer(flat, 0.01, max_grad_norm=0.5)
 
-    def loss(net: Any, minibatch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        error = (net(minibatch[0]).squeeze(-1) - minibatch[1]) ** 2
-        return error.mean(), error.max()
+        def update(
+            state: LinearState, x: Tensor, y: Tensor, rate: Tensor, optimizer: Optimizer[nn.Linear] = optimizer
+        ) -> tuple[LinearState, tuple[Tensor, Tensor]]:
+            net, losses = minimize(squared_error, state.net, optimizer.scaled(rate), x, y)
+            return LinearState(net), losses
 
-    optimizers = [torch.optim.Adam(net.parameters(), lr=0.01, eps=1e-5) for net in (module, other)]
-    plain = PlainStep(module, optimizers[0], loss, 0.5)
-    fast = FlatStep(other, optimizers[1], loss, 0.5, capture_it=True)
-    for epoch in range(2):
-        for optimizer in optimizers:
-            optimizer.param_groups[0]["lr"] = 0.01 / (1 + epoch)
-        plain.begin()
-        fast.begin()
-        kept = []
-        for _ in range(5):
-            x = torch.randn(6, 3, device="cuda")
-            y = 5 * x.sum(-1)
-            one, two = plain((x, y)), fast((x, y))
-            kept.append((one, two))
-        for one, two in kept:  # a later step does not write over what an earlier one gave
-            assert bool(one.applied) and bool(two.applied)
-            torch.testing.assert_close(one.losses, two.losses, rtol=1e-4, atol=1e-5)
-        y[1] = torch.nan
-        assert not fast((x, y)).applied
-        plain.end()
-        fast.end()
-        torch.testing.assert_close(module.weight, other.weight, rtol=1e-4, atol=1e-6)
+        states.append(LinearState(Learnable.start(flat.vector)))
+        steps.append(AppliedUpdate(update, states[-1], acceleration))
+    plain, captured = steps
+    for k in range(10):
+        x = torch.randn(6, 3, device="cuda")
+        inputs = x, 5 * x.sum(-1), torch.tensor(1 / (1 + k // 5), device="cuda")
+        (one, expected), (two, losses) = plain(*inputs), captured(*inputs)
+        assert bool(one) and bool(two)
+        torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(leaves(states[1]), leaves(states[0]), rtol=1e-4, atol=1e-6)
+    before = [tensor.clone() for tensor in leaves(states[1])]
+    finite, _ = captured(inputs[0], inputs[1] * torch.nan, inputs[2])
+    assert not finite and all(torch.equal(a, b) for a, b in zip(leaves(states[1]), before, strict=True))
 
 
-def test_the_parts_that_are_captured_are_captured(tmp_path: Path) -> None:
-    for kind, env, fields in CASES:
-        trainer: Any = kind(env, 3, "cuda", eval_episodes=0, console=False, compile=False, **fields)
-        trainer.train(fields["num_envs"] * fields["rollout_steps"], tmp_path / f"{kind.__name__}{len(str(fields))}")
-        recurrent = "lstm_units" in fields
-        if kind is PPOTrainer:
-            assert isinstance(trainer._gradient_step, PlainStep if recurrent else FlatStep)
-        else:
-            assert all(isinstance(step, Captured) != recurrent for step in trainer.agent._steps)
-        trainer.close()
+def test_updates_are_captured_where_they_are_the_same_every_time(tmp_path: Path) -> None:
+    for compiled in ("auto", False):
+        for k, (kind, env, fields) in enumerate(CASES):
+            trainer: Any = kind(env, 3, "cuda", eval_episodes=0, console=False, compile=compiled, **fields)
+            trainer.train(fields["num_envs"] * fields["rollout_steps"], tmp_path / f"{compiled}{k}")
+            static = "lstm_units" not in fields
+            assert trainer.acceleration == Acceleration(captured=static and compiled == "auto")
+            trainer.close()
 
 
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
 def test_a_large_policy_acts_as_a_graph_and_knows_what_was_learned(env: str, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"num_envs": 3, "rollout_steps": 8, "m_steps": 2, "policy_layer_sizes": (600, 600)}
     trainer = VMPOTrainer(env, 3, "cuda", eval_episodes=0, console=False, **fields)
-    twin = torch.Generator("cuda").manual_seed(5)
+    noise, policy = torch.Generator("cuda").manual_seed(5), trainer.agent.policy
     for learned in (False, True):
         if learned:
             trainer.train(24, tmp_path / "run")
-        trainer.action_noise.manual_seed(5)
-        twin.manual_seed(5)
-        given: Any = trainer.collector.rollout.to_act_on()
-        obs, state, starts = given
+        trainer.actor.generator.manual_seed(5)
+        noise.manual_seed(5)
+        obs, state, starts = trainer.collector.rollout.current()
         for _ in range(2):
-            obs = torch.randn_like(obs)
-            found, _ = trainer.collector._act(obs, state, starts)
-            expected, _ = trainer.agent.step(obs, state, starts, twin)
+            obs = torch.randn_like(torch.as_tensor(obs))
+            found, _, _ = trainer.actor(obs, state, starts)
+            with torch.no_grad():
+                params, _ = policy.policy_step(obs, obs[:, :0])
+                expected = policy.head.sample(params, policy.head.draw_noise((len(obs),), noise, params[0]))
             assert found.device.type == "cuda"
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     trainer.close()
 
 
 def test_what_acts_on_the_cpu_knows_what_was_learned() -> None:
-    module = torch.nn.Linear(3, 2, device="cuda")
-    twin = Twin(module)
-    assert twin.module.weight.device.type == "cpu" and Twin(module, wanted=False).module is module
+    module = nn.Linear(3, 2, device="cuda")
+    copied = CpuCopy(module)
+    assert copied.module.weight.device.type == "cpu" and CpuCopy(module, wanted=False).module is module
     with torch.no_grad():
         module.weight.add_(1.0)
-    assert not torch.equal(twin.module.weight, module.weight.cpu())
-    twin.refresh()
-    assert torch.equal(twin.module.weight, module.weight.cpu()) and torch.equal(twin.module.bias, module.bias.cpu())
+    copied.refresh()  # nobody has said that it is outdated
+    assert not torch.equal(copied.module.weight, module.weight.cpu())
+    copied.invalidate()
+    copied.refresh()
+    assert torch.equal(copied.module.weight, module.weight.cpu()) and torch.equal(copied.module.bias, module.bias.cpu())
 
 
 def test_a_captured_function_takes_what_it_is_given_each_time() -> None:
-    captured = Captured(lambda x, y: x * y, ())
+    captured = CudaGraph(lambda x, y: x * y)
     for factor in (2.0, 3.0):
         x = torch.arange(4.0, device="cuda")
         assert captured(x, torch.full((4,), factor, device="cuda")).tolist() == [0, factor, 2 * factor, 3 * factor]
@@ -214,7 +222,7 @@ def test_an_old_graph_that_is_thrown_away_meanwhile_does_not_break_off_a_capture
     x = torch.ones(4, device="cuda")
 
     def one_in_a_circle() -> list[Any]:
-        captured = Captured(lambda x: x + 1, ())
+        captured = CudaGraph(lambda x: x + 1)
         captured(x)
         circle: list[Any] = [captured]
         circle.append(circle)
@@ -230,7 +238,7 @@ def test_an_old_graph_that_is_thrown_away_meanwhile_does_not_break_off_a_capture
             assert len([[] for _ in range(200_000)]) == 200_000  # enough for Python to look for garbage
         return x * 2
 
-    assert Captured(function, ())(x).tolist() == [2, 2, 2, 2] and calls == 4
+    assert CudaGraph(function)(x).tolist() == [2, 2, 2, 2] and calls == 4
 
 
 def test_a_run_on_a_gpu_is_loaded_on_a_cpu(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from minerva.utils.cores import usable_cores
 
 
 @pytest.fixture(autouse=True)
-def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(cores, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(cores, "CGROUP_QUOTA", tmp_path / "cpu.max")
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not tie processes to cores")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
 def test_the_cores_that_a_process_may_run_on() -> None:
     code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from minerva.utils.cores import *"
     answer = subprocess.run(
@@ -30,7 +30,7 @@ def test_the_cores_that_a_process_may_run_on() -> None:
     ("text", "expected"),
     [("150000 100000", 2), ("400000 100000", 4), ("20000 100000", 1), ("max 100000", 64), ("", 64)],
 )
-def test_a_containers_share(text: str, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_quota_of_a_container(text: str, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
     assert usable_cores() == 64
     (tmp_path / "cpu.max").write_text(text)
@@ -38,7 +38,7 @@ def test_a_containers_share(text: str, expected: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("value", "expected"), [("3", 3), ("1", 1), ("4,2", 4), ("0", 1), ("many", 64), ("", 64)])
-def test_what_was_asked_for(value: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_omp_num_threads_is_a_limit(value: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert usable_cores() == expected
@@ -47,13 +47,13 @@ def test_what_was_asked_for(value: str, expected: int, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("before", "given", "expected"),
     [
-        ("", {}, cores.SPINS),
+        ("", {}, cores.SPIN_COUNT),
         ("", {"GOMP_SPINCOUNT": "7"}, "7"),
         ("", {"OMP_WAIT_POLICY": "ACTIVE"}, None),
         ("import torch; ", {}, None),  # too late
     ],
 )
-def test_threads_wait_briefly_where_nobody_says_otherwise(
+def test_threads_wait_briefly_unless_the_user_sets_how(
     before: str, given: dict[str, str], expected: str | None
 ) -> None:
     clean = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}

@@ -16,7 +16,7 @@ def data(rows: int = 500, seed: int = 0) -> torch.Tensor:
 
 
 def expected_statistics(x: torch.Tensor) -> tuple[np.ndarray, np.ndarray, float]:
-    # The start counts as 1e-4 of a sample with mean 0 and variance 1.
+    # The initial statistics count as 1e-4 of a sample with mean 0 and variance 1.
     start, values = 1e-4, x.double().numpy()
     total = start + len(values)
     mean = values.sum(0) / total
@@ -46,7 +46,7 @@ def test_one_batch_by_hand() -> None:
     norm.update(torch.tensor([[3.0], [5.0]]))
     assert norm.count.item() == 4.0
     assert norm.mean.item() == 2.0
-    assert norm.var.item() == (2 * 1 + 2 * 1 + 16 * 2 * 2 / 4) / 4  # squares within each, and between the means
+    assert norm.var.item() == (2 * 1 + 2 * 1 + 16 * 2 * 2 / 4) / 4  # squares within each batch and between the means
 
 
 @pytest.mark.formula(
@@ -67,7 +67,7 @@ def test_any_split_of_the_data_gives_the_statistics_of_all_of_it(splits: list[in
     np.testing.assert_allclose(norm.mean.numpy(), mean, rtol=1e-10)
     np.testing.assert_allclose(norm.var.numpy(), var, rtol=1e-6)
     assert norm.count.item() == pytest.approx(count, rel=1e-12)
-    # The start weighs next to nothing.
+    # The initial statistics have almost no weight.
     np.testing.assert_allclose(norm.mean.numpy(), x.mean(0).numpy(), rtol=1e-6, atol=1e-6)
 
 
@@ -107,7 +107,7 @@ def test_keeps_shape_and_dtype(shape: tuple[int, ...], dtype: torch.dtype) -> No
     torch.testing.assert_close(out, expected.to(dtype))
 
 
-def test_forward_never_moves_the_statistics() -> None:
+def test_forward_never_changes_the_statistics() -> None:
     norm = RunningNorm(3).train()
     norm.update(data(20))
     before = {name: value.clone() for name, value in norm.state_dict().items()}
@@ -140,7 +140,7 @@ def test_state_dict_round_trip() -> None:
     assert sorted(state) == ["count", "mean", "var"]
     other.load_state_dict(state)
     norm.update(data(50, seed=2))
-    other.update(data(50, seed=2))  # the copy goes on as the original does
+    other.update(data(50, seed=2))  # both continue the same way
     assert all(torch.equal(norm.state_dict()[name], other.state_dict()[name]) for name in state)
     x = torch.randn(5, 3)
     assert torch.equal(norm(x), other(x))
@@ -159,7 +159,7 @@ def test_the_arithmetic_of_other_devices_agrees(monkeypatch: pytest.MonkeyPatch)
     for batch in torch.split(data(), 50):
         plain.update(batch)
     expected = plain(data(5, seed=1))
-    # what a GPU's tensors go through
+    # The path for tensors on a GPU.
     monkeypatch.setattr(RunningNorm, "_float64", lambda self, x: x.detach().double())
     monkeypatch.setattr(RunningNorm, "_statistics", lambda self: (self.mean, self.var, self.count))
     for batch in torch.split(data(), 50):
@@ -169,7 +169,7 @@ def test_the_arithmetic_of_other_devices_agrees(monkeypatch: pytest.MonkeyPatch)
     torch.testing.assert_close(other(data(5, seed=1)), expected)
 
 
-def test_seeing_is_taking_in_and_then_normalizing() -> None:
+def test_see_is_update_and_then_forward() -> None:
     for passed in (0, 2):
         norm, other = RunningNorm(3, passed=passed), RunningNorm(3, passed=passed)
         for batch in torch.split(torch.cat([data(), torch.ones(500, passed)], dim=1).float(), [1, 9, 490]):
@@ -180,17 +180,17 @@ def test_seeing_is_taking_in_and_then_normalizing() -> None:
         assert all(torch.equal(value, other.state_dict()[name]) for name, value in norm.state_dict().items())
 
 
-def test_a_copy_and_a_loaded_state_have_statistics_of_their_own() -> None:
+def test_a_copy_and_a_loaded_state_have_their_own_statistics() -> None:
     norm = RunningNorm(3)
     norm.update(data())
-    twin, loaded = copy.deepcopy(norm), RunningNorm(3)
+    copied, loaded = copy.deepcopy(norm), RunningNorm(3)
     loaded.update(data(3))
     loaded.load_state_dict(norm.state_dict())
     kept = norm.mean.clone()
-    for other in (twin, loaded):
+    for other in (copied, loaded):
         other.update(data(50, seed=2))
         assert not torch.equal(other.mean, kept) and torch.equal(norm.mean, kept)
-    assert torch.equal(twin.mean, loaded.mean)
+    assert torch.equal(copied.mean, loaded.mean)
     again = pickle.loads(pickle.dumps(norm))
     again.update(data(50, seed=2))
-    assert torch.equal(again.mean, twin.mean) and torch.equal(norm.mean, kept)
+    assert torch.equal(again.mean, copied.mean) and torch.equal(norm.mean, kept)

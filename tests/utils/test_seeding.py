@@ -15,7 +15,7 @@ from minerva.utils.seeding import (
 )
 
 
-def test_consumers_and_seeds_have_streams_of_their_own() -> None:
+def test_consumers_and_seeds_have_their_own_streams() -> None:
     names, seeds = ("action_noise", "minibatch_order", "initialization", "evaluation"), range(50)
     drawn = {spawn_seed(seed, name) for name in names for seed in seeds}
     assert len(drawn) == len(names) * len(seeds)
@@ -23,12 +23,12 @@ def test_consumers_and_seeds_have_streams_of_their_own() -> None:
 
 
 def test_a_seed_means_the_same_in_every_process_and_version() -> None:
-    # Whoever changes these numbers changes what every seed gives: results would no longer be reproducible.
+    # Changing these numbers changes the result of every seed: runs would no longer be reproducible.
     assert spawn_seed(42, "action_noise") == 5747847315012107575
     assert spawn_seed(42, "minibatch_order") == 4267053231029665627
 
 
-def test_torch_generators_repeat_and_leave_the_global_one_alone() -> None:
+def test_torch_generators_repeat_and_do_not_change_the_global_one() -> None:
     before = torch.random.get_rng_state()
     first = torch.randn(5, generator=torch_generator(1, "a"))
     assert torch.equal(first, torch.randn(5, generator=torch_generator(1, "a")))
@@ -37,7 +37,7 @@ def test_torch_generators_repeat_and_leave_the_global_one_alone() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_initialization_is_seeded_and_the_global_generator_put_back() -> None:
+def test_initialization_is_seeded_and_the_global_generator_restored() -> None:
     before = torch.random.get_rng_state()
     with initialization_seed(3):
         first = torch.randn(4)
@@ -54,7 +54,7 @@ def test_initialization_is_seeded_and_the_global_generator_put_back() -> None:
 def test_numpy_generator_state_round_trip(odd: bool) -> None:
     generator = np.random.default_rng(5)
     generator.normal(size=10)
-    if odd:  # half of a 64-bit draw is kept for the next 32-bit one: it is part of the state
+    if odd:  # the state includes the unused half of a 64-bit draw, for the next 32-bit one
         generator.integers(2**31, dtype=np.int32)
     plain = numpy_generator_state(generator)
     assert set(map(type, plain.values())) <= {str, int}

@@ -1,4 +1,4 @@
-"""stable-baselines' PPO2, and what scripts import beside it, on Minerva's PPO."""
+"""The PPO2 interface of stable-baselines, and what scripts import with it, on top of Minerva's PPO."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: worker processes import this package too, and start sooner without torch.
+    # Lazy imports: worker processes also import this package, and start faster without torch.
     if name in _WHERE:
         return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Callbacks with the face of stable-baselines: objects that look at a model while it learns."""
+"""Callbacks with the interface of stable-baselines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from minerva.callbacks import Callback
+from minerva.callbacks.checks import positive_int
 from minerva.compat.stable_baselines.evaluation import evaluate_policy
 from minerva.compat.stable_baselines.vec_env import DummyVecEnv, VecEnv
 from minerva.compat.stable_baselines.vec_normalize import sync_envs_normalization
@@ -17,24 +18,25 @@ from minerva.compat.stable_baselines.vec_normalize import sync_envs_normalizatio
 if TYPE_CHECKING:
     from minerva.compat.stable_baselines.ppo2 import PPO2
 
-OldFunction = Callable[[dict[str, Any], dict[str, Any]], "bool | None"]
-"""Called at every step with the local and the global variables; False ends training."""
+CallbackFunction = Callable[[dict[str, Any], dict[str, Any]], "bool | None"]
+"""A function of the local and the global variables, called at every step; False stops training."""
 
 
 class BaseCallback:
-    """Override `_on_step`, and what else you need.
+    """Base class of callbacks: override `_on_step` and the other methods you need.
 
     Args:
-        verbose: Whether it prints what it does.
+        verbose: Whether to print messages.
 
     Attributes:
-        model: What learns.
-        n_calls: How often `on_step` was called.
-        num_timesteps: Environment steps taken.
-        locals: What a function callback is given: ``self`` (the model), ``obs``, ``rewards``, ``dones``, ``infos``, …
+        model: The model in training.
+        n_calls: Number of calls of `on_step`.
+        num_timesteps: Number of environment steps.
+        locals: The variables that a function callback receives: ``self`` (the model), ``obs``, ``rewards``, ``dones``,
+            ``infos``, …
         globals: Empty.
         logger: Its `record(name, value)` adds to the table and to TensorBoard.
-        parent: The callback that calls this one, if one does.
+        parent: The callback that calls this one, or None.
     """
 
     def __init__(self, verbose: int = 0) -> None:
@@ -49,61 +51,61 @@ class BaseCallback:
         self.training_env: VecEnv | None = None
 
     def init_callback(self, model: PPO2) -> None:
-        """Take the model, before it learns."""
+        """Store the model before training."""
         self.model = model
         self.training_env = model.get_env()
         self.logger = model.logger
         self._init_callback()
 
     def on_training_start(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
-        """Pass on that `learn` begins."""
+        """Run at the start of `learn`."""
         self.locals, self.globals = locals_, globals_
         self._on_training_start()
 
     def on_rollout_start(self) -> None:
-        """Pass on that a rollout begins."""
+        """Run at the start of a rollout."""
         self._on_rollout_start()
 
     def on_step(self) -> bool | None:
-        """Count, and pass on that a step was taken; False ends training."""
+        """Count the step and run `_on_step`; return False to stop training."""
         self.n_calls += 1
         self.num_timesteps = self.model.num_timesteps
         return self._on_step()
 
     def on_rollout_end(self) -> None:
-        """Pass on that a rollout is full."""
+        """Run when a rollout is complete."""
         self._on_rollout_end()
 
     def on_training_end(self) -> None:
-        """Pass on that `learn` ends."""
+        """Run at the end of `learn`."""
         self._on_training_end()
 
     def _init_callback(self) -> None:
-        """Prepare, with the model there."""
+        """Run once the model is set, before training."""
 
     def _on_training_start(self) -> None:
-        """Look at the model before the first step of `learn`."""
+        """Run before the first step of `learn`."""
 
     def _on_rollout_start(self) -> None:
-        """Look at the model before a rollout."""
+        """Run before a rollout."""
 
     def _on_step(self) -> bool | None:
-        """Look at the model after a step of all environments; return False to end training."""
+        """Run after each step of all environments; return False to stop training."""
         return True
 
     def _on_rollout_end(self) -> None:
-        """Look at the model when a rollout is full, before it is learned from."""
+        """Run when a rollout is complete, before the update."""
 
     def _on_training_end(self) -> None:
-        """Look at the model after the last step."""
+        """Run after the last step."""
 
 
 class EventCallback(BaseCallback):
-    """A callback that calls another when something happens.
+    """Base class of callbacks that call another callback on an event.
 
     Args:
-        callback: The other one.
-        verbose: Whether it prints what it does.
+        callback: The callback to call.
+        verbose: Whether to print messages.
     """
 
     def __init__(self, callback: BaseCallback | None = None, verbose: int = 0) -> None:
@@ -113,13 +115,13 @@ class EventCallback(BaseCallback):
             callback.parent = self
 
     def init_callback(self, model: PPO2) -> None:
-        """Take the model, before it learns."""
+        """Store the model before training."""
         super().init_callback(model)
         if self.callback is not None:
             self.callback.init_callback(model)
 
     def on_training_start(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
-        """Pass on that `learn` begins."""
+        """Run at the start of `learn`."""
         if self.callback is not None:
             self.callback.on_training_start(locals_, globals_)
         super().on_training_start(locals_, globals_)
@@ -129,7 +131,7 @@ class EventCallback(BaseCallback):
 
 
 class CallbackList(BaseCallback):
-    """Several callbacks as one; all of them are called, and one False is enough.
+    """Call several callbacks as one; training stops when any of them returns False.
 
     Args:
         callbacks: `BaseCallback` objects and functions.
@@ -140,13 +142,13 @@ class CallbackList(BaseCallback):
         self.callbacks = [as_callback(callback) for callback in callbacks]
 
     def init_callback(self, model: PPO2) -> None:
-        """Take the model, before it learns."""
+        """Store the model before training."""
         super().init_callback(model)
         for callback in self.callbacks:
             callback.init_callback(model)
 
     def on_training_start(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
-        """Pass on that `learn` begins."""
+        """Run at the start of `learn`."""
         super().on_training_start(locals_, globals_)
         for callback in self.callbacks:
             callback.on_training_start(locals_, globals_)
@@ -156,8 +158,8 @@ class CallbackList(BaseCallback):
             callback.on_rollout_start()
 
     def _on_step(self) -> bool:
-        answers = [callback.on_step() for callback in self.callbacks]
-        return all(answer is not False for answer in answers)
+        results = [callback.on_step() for callback in self.callbacks]
+        return all(result is not False for result in results)
 
     def _on_rollout_end(self) -> None:
         for callback in self.callbacks:
@@ -169,18 +171,18 @@ class CallbackList(BaseCallback):
 
 
 class CheckpointCallback(BaseCallback):
-    """Saves the model every `save_freq` calls, as ``<name_prefix>_<steps>_steps.zip``.
+    """Save the model every `save_freq` calls, as ``<name_prefix>_<steps>_steps.zip``.
 
     Args:
-        save_freq: Steps of all environments together count as one call.
+        save_freq: Calls between two files; one step of all environments is one call.
         save_path: The folder.
-        name_prefix: What the files' names begin with.
-        verbose: 2 to print each file's name.
+        name_prefix: Prefix of the file names.
+        verbose: 2 prints the name of each file.
     """
 
     def __init__(self, save_freq: int, save_path: str | Path, name_prefix: str = "rl_model", verbose: int = 0) -> None:
         super().__init__(verbose)
-        self.save_freq = _positive("save_freq", save_freq)
+        self.save_freq = positive_int("save_freq", save_freq)
         self.save_path = Path(save_path)
         self.name_prefix = name_prefix
 
@@ -194,24 +196,24 @@ class CheckpointCallback(BaseCallback):
 
 
 class EvalCallback(EventCallback):
-    """Evaluates the model every `eval_freq` calls, and keeps the best.
+    """Evaluate the model every `eval_freq` calls, and save the best one.
 
-    Statistics of a `VecNormalize` around the training environments are given to the one around `eval_env` before.
+    The statistics of a `VecNormalize` around the training environments are first copied to the one around `eval_env`.
 
     Args:
-        eval_env: One environment: a `gymnasium.Env`, or a vector environment with one in it.
+        eval_env: A `gymnasium.Env`, or a vector environment that holds one environment.
         callback_on_new_best: Called when an evaluation is the best so far.
-        n_eval_episodes: Episodes an evaluation.
-        eval_freq: Steps of all environments together count as one call.
+        n_eval_episodes: Episodes per evaluation.
+        eval_freq: Calls between two evaluations; one step of all environments is one call.
         log_path: A folder (for ``evaluations.npz``: timesteps, results, ep_lengths) or None.
         best_model_save_path: A folder (for ``best_model.zip``) or None.
-        deterministic: Whether the likeliest actions are taken.
-        render: Whether episodes are shown.
-        verbose: 1 to print each evaluation.
+        deterministic: Whether to take the most likely action instead of a sample.
+        render: Whether to render the episodes.
+        verbose: 1 prints each evaluation.
 
     Attributes:
-        best_mean_reward: Of the best evaluation so far.
-        last_mean_reward: Of the newest.
+        best_mean_reward: Mean return of the best evaluation so far.
+        last_mean_reward: Mean return of the newest evaluation.
     """
 
     def __init__(
@@ -228,7 +230,7 @@ class EvalCallback(EventCallback):
     ) -> None:
         super().__init__(callback_on_new_best, verbose)
         self.n_eval_episodes = n_eval_episodes
-        self.eval_freq = _positive("eval_freq", eval_freq)
+        self.eval_freq = positive_int("eval_freq", eval_freq)
         self.best_mean_reward = -np.inf
         self.last_mean_reward = -np.inf
         self.deterministic = deterministic
@@ -253,7 +255,7 @@ class EvalCallback(EventCallback):
             deterministic=self.deterministic,
             return_episode_rewards=True,
         )
-        self._write(rewards, lengths)
+        self._record(rewards, lengths)
         self.last_mean_reward = float(np.mean(rewards))
         if self.verbose > 0:
             print(
@@ -269,7 +271,7 @@ class EvalCallback(EventCallback):
         self.best_mean_reward = self.last_mean_reward
         return self._on_event()
 
-    def _write(self, rewards: list[float], lengths: list[int]) -> None:
+    def _record(self, rewards: list[float], lengths: list[int]) -> None:
         self.evaluations_timesteps.append(self.num_timesteps)
         self.evaluations_results.append(rewards)
         self.evaluations_length.append(lengths)
@@ -284,11 +286,11 @@ class EvalCallback(EventCallback):
 
 
 class StopTrainingOnRewardThreshold(BaseCallback):
-    """Ends training when an `EvalCallback`, whose `callback_on_new_best` it is, has reached a mean reward.
+    """Stop training at a mean reward; use it as `callback_on_new_best` of an `EvalCallback`.
 
     Args:
-        reward_threshold: The mean reward.
-        verbose: 1 to print that it does.
+        reward_threshold: The mean reward at which to stop.
+        verbose: 1 prints a message when it stops.
     """
 
     def __init__(self, reward_threshold: float, verbose: int = 0) -> None:
@@ -298,29 +300,29 @@ class StopTrainingOnRewardThreshold(BaseCallback):
     def _on_step(self) -> bool:
         if not isinstance(self.parent, EvalCallback):
             raise ValueError(
-                "StopTrainingOnRewardThreshold: belongs to an EvalCallback: "
+                "StopTrainingOnRewardThreshold: must be part of an EvalCallback, such as "
                 "EvalCallback(env, callback_on_new_best=StopTrainingOnRewardThreshold(...))."
             )
-        goes_on = bool(self.parent.best_mean_reward < self.reward_threshold)
-        if self.verbose > 0 and not goes_on:
+        keep_training = bool(self.parent.best_mean_reward < self.reward_threshold)
+        if self.verbose > 0 and not keep_training:
             print(
                 f"Stopping training because the mean reward {self.parent.best_mean_reward:.2f} is above the threshold "
                 f"{self.reward_threshold}"
             )
-        return goes_on
+        return keep_training
 
 
 class EveryNTimesteps(EventCallback):
-    """Calls a callback every so many environment steps.
+    """Call a callback every `n_steps` environment steps.
 
     Args:
-        n_steps: How many.
-        callback: The other one.
+        n_steps: Environment steps between two calls.
+        callback: The callback to call.
     """
 
     def __init__(self, n_steps: int, callback: BaseCallback) -> None:
         super().__init__(callback)
-        self.n_steps = _positive("n_steps", n_steps)
+        self.n_steps = positive_int("n_steps", n_steps)
         self.last_time_trigger = 0
 
     def _on_step(self) -> bool | None:
@@ -331,13 +333,13 @@ class EveryNTimesteps(EventCallback):
 
 
 class ConvertCallback(BaseCallback):
-    """A function of the local and global variables as a callback.
+    """Turn a function of the local and global variables into a callback.
 
     Args:
         callback: The function.
     """
 
-    def __init__(self, callback: OldFunction) -> None:
+    def __init__(self, callback: CallbackFunction) -> None:
         super().__init__()
         self.callback = callback
 
@@ -345,12 +347,12 @@ class ConvertCallback(BaseCallback):
         return self.callback(self.locals, self.globals)
 
 
-class OtherCallback(BaseCallback):
-    """An object that has some of the five methods, but is no `BaseCallback`.
+class AdapterCallback(BaseCallback):
+    """Turn an object that has some of the five methods into a `BaseCallback`.
 
     Args:
-        callback: The object. One of Minerva's own callbacks is given the trainer; the methods of any other are called
-            without arguments, `on_training_start` with the local and the global variables.
+        callback: The object. Methods of a Minerva `Callback` receive the trainer. Methods of any other object are
+            called without arguments, except `on_training_start`, which receives the local and the global variables.
     """
 
     def __init__(self, callback: Any) -> None:
@@ -358,22 +360,22 @@ class OtherCallback(BaseCallback):
         self.callback = callback
 
     def _on_training_start(self) -> None:
-        self._pass_on("on_training_start", self.locals, self.globals)
+        self._forward("on_training_start", self.locals, self.globals)
 
     def _on_rollout_start(self) -> None:
-        self._pass_on("on_rollout_start")
+        self._forward("on_rollout_start")
 
     def _on_step(self) -> bool | None:
-        answer: bool | None = self._pass_on("on_step")
-        return answer
+        result: bool | None = self._forward("on_step")
+        return result
 
     def _on_rollout_end(self) -> None:
-        self._pass_on("on_rollout_end")
+        self._forward("on_rollout_end")
 
     def _on_training_end(self) -> None:
-        self._pass_on("on_training_end")
+        self._forward("on_training_end")
 
-    def _pass_on(self, name: str, *args: Any) -> Any:
+    def _forward(self, name: str, *args: Any) -> Any:
         if isinstance(self.callback, Callback):
             return getattr(self.callback, name)(self.model.trainer)
         method = getattr(self.callback, name, None)
@@ -381,17 +383,17 @@ class OtherCallback(BaseCallback):
 
 
 def as_callback(callback: Any) -> BaseCallback:
-    """Make one callback of an object, a function, a list of these, or nothing.
+    """Return one callback for an object, a function, a list of these, or None.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: `callback` is none of these.
     """
     if isinstance(callback, BaseCallback):
         return callback
     if callback is None or isinstance(callback, (list, tuple)):
         return CallbackList(callback or [])
     if hasattr(callback, "on_step"):
-        return OtherCallback(callback)
+        return AdapterCallback(callback)
     if callable(callback):
         return ConvertCallback(callback)
     raise ValueError(
@@ -401,18 +403,12 @@ def as_callback(callback: Any) -> BaseCallback:
 
 
 def single_environment(env: gymnasium.Env[Any, Any] | VecEnv) -> VecEnv:
-    """Give a vector environment with one environment in it.
+    """Return a vector environment that holds one environment.
 
     Raises:
-        ValueError: There are more of them.
+        ValueError: `env` holds more than one.
     """
     venv = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: env])
     if venv.num_envs != 1:
         raise ValueError(f"eval_env: must hold one environment, got {venv.num_envs}.")
     return venv
-
-
-def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name}: must be a whole number from 1 on, got {value!r}.")
-    return value

@@ -1,45 +1,16 @@
-"""`evaluate_policy`: episodes of a model, one after the other."""
+"""`evaluate_policy`: evaluate a model over several episodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, overload
+from typing import Any
 
 import gymnasium
 import numpy as np
 
+from minerva.callbacks.checks import positive_int
 from minerva.compat.stable_baselines.vec_env import DummyVecEnv, VecEnv
 
-Look = Callable[[dict[str, Any], dict[str, Any]], Any]
-"""Called after each step with the local and the global variables."""
-
-
-@overload
-def evaluate_policy(
-    model: Any,
-    env: gymnasium.Env[Any, Any] | VecEnv,
-    n_eval_episodes: int = 10,
-    deterministic: bool = True,
-    render: bool = False,
-    callback: Look | None = None,
-    reward_threshold: float | None = None,
-    return_episode_rewards: Literal[False] = False,
-) -> tuple[float, float]: ...
-
-
-@overload
-def evaluate_policy(
-    model: Any,
-    env: gymnasium.Env[Any, Any] | VecEnv,
-    n_eval_episodes: int = 10,
-    deterministic: bool = True,
-    render: bool = False,
-    callback: Look | None = None,
-    reward_threshold: float | None = None,
-    *,
-    return_episode_rewards: Literal[True],
-) -> tuple[list[float], list[int]]: ...
-
 
 def evaluate_policy(
     model: Any,
@@ -47,30 +18,29 @@ def evaluate_policy(
     n_eval_episodes: int = 10,
     deterministic: bool = True,
     render: bool = False,
-    callback: Look | None = None,
+    callback: Callable[[dict[str, Any], dict[str, Any]], Any] | None = None,
     reward_threshold: float | None = None,
     return_episode_rewards: bool = False,
-) -> tuple[float, float] | tuple[list[float], list[int]]:
-    """Run whole episodes, and sum up the rewards as the environment gives them.
+) -> tuple[Any, Any]:
+    """Run whole episodes and summarize their returns.
 
     Args:
-        model: What acts; a memory begins each episode empty.
-        env: One environment: a `gymnasium.Env`, or a vector environment with one in it.
-        n_eval_episodes: How many.
-        deterministic: Whether the likeliest actions are taken.
-        render: Whether episodes are shown.
-        callback: Called after each step.
-        reward_threshold: The least mean return.
-        return_episode_rewards: Give what each episode came to, in place of a summary.
+        model: The model; the state of a recurrent policy is reset at the start of each episode.
+        env: A `gymnasium.Env`, or a vector environment that holds one environment.
+        n_eval_episodes: Number of episodes.
+        deterministic: Whether to take the most likely action instead of a sample.
+        render: Whether to render the episodes.
+        callback: Called after each step with the local and the global variables.
+        reward_threshold: The mean return must exceed this value.
+        return_episode_rewards: Whether to return the result of each episode instead of a summary.
 
     Returns:
-        Mean and standard deviation of the returns, or the returns and the lengths.
+        Mean and standard deviation of the returns, or, with `return_episode_rewards`, lists of returns and lengths.
 
     Raises:
-        ValueError: There is more than one environment, or the mean is below the threshold.
+        ValueError: `env` holds more than one environment, or the mean does not exceed the threshold.
     """
-    if isinstance(n_eval_episodes, bool) or not isinstance(n_eval_episodes, int) or n_eval_episodes < 1:
-        raise ValueError(f"n_eval_episodes: must be a whole number from 1 on, got {n_eval_episodes!r}.")
+    positive_int("n_eval_episodes", n_eval_episodes)
     venv = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: env])
     if venv.num_envs != 1:
         raise ValueError(f"env: must hold one environment for an evaluation, got {venv.num_envs}.")
@@ -81,8 +51,8 @@ def evaluate_policy(
         total, length, done, state = 0.0, 0, False, None
         while not done:
             action, state = model.predict(obs, state=state, deterministic=deterministic)
-            obs, reward, ends, _infos = venv.step(action)  # the next episode begins by itself
-            done = bool(ends[0])
+            obs, reward, dones, _infos = venv.step(action)  # the next episode starts automatically
+            done = bool(dones[0])
             total += float(reward[0])
             length += 1
             if callback is not None:
@@ -93,5 +63,5 @@ def evaluate_policy(
         lengths.append(length)
     mean = float(np.mean(returns))
     if reward_threshold is not None and mean <= reward_threshold:
-        raise ValueError(f"reward_threshold: the mean return {mean:.2f} is not above {reward_threshold:.2f}.")
+        raise ValueError(f"reward_threshold: the mean return must exceed {reward_threshold:.2f}, got {mean:.2f}.")
     return (returns, lengths) if return_episode_rewards else (mean, float(np.std(returns)))

@@ -1,4 +1,4 @@
-"""From what a script names to vector environments."""
+"""Make vector environments from ids, classes, environments and functions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 import gymnasium
 
 from minerva import environments
-from minerva.compat.stable_baselines.old_env import CONVERT, EnvFactory, atari_game
+from minerva.callbacks.checks import positive_int
+from minerva.compat.stable_baselines.old_env import MIGRATION_HINT, EnvFactory, atari_game
 from minerva.compat.stable_baselines.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
-
-Wrap = Callable[[Any], "gymnasium.Env[Any, Any]"]
 
 
 def make_vec_env(
@@ -22,31 +21,30 @@ def make_vec_env(
     seed: int | None = None,
     start_index: int = 0,
     monitor_dir: str | None = None,
-    wrapper_class: Wrap | None = None,
+    wrapper_class: Callable[[Any], gymnasium.Env[Any, Any]] | None = None,
     env_kwargs: dict[str, Any] | None = None,
     vec_env_cls: type[DummyVecEnv | SubprocVecEnv] | None = None,
     vec_env_kwargs: dict[str, Any] | None = None,
 ) -> VecEnv:
-    """Make a vector environment of an id, or of a class.
+    """Make a vector environment from an id or a class.
 
     Args:
         env_id: An id, or a class or function that makes a `gymnasium.Env`.
-        n_envs: How many.
+        n_envs: Number of environments.
         seed: Environment i is seeded with ``seed + start_index + i``.
-        start_index: Where to count from.
-        monitor_dir: Has to be None: no files are written. Episodes are in ``infos[i]["episode"]``.
+        start_index: Index of the first environment.
+        monitor_dir: Must be None: no files are written. Episodes are in ``infos[i]["episode"]``.
         wrapper_class: Wraps each environment.
         env_kwargs: Arguments of the environment.
-        vec_env_cls: `DummyVecEnv` (None) or `SubprocVecEnv`.
-        vec_env_kwargs: Its arguments.
+        vec_env_cls: `DummyVecEnv` (default) or `SubprocVecEnv`.
+        vec_env_kwargs: Arguments of `vec_env_cls`.
     """
     if monitor_dir is not None:
         raise ValueError(
-            f"monitor_dir: must be None, got {monitor_dir!r}: files of episodes are not written. Returns and lengths "
-            "are in infos[i]['episode'], model.ep_info_buf and TensorBoard."
+            f"monitor_dir: must be None, got {monitor_dir!r}: episode files are not supported. Returns and lengths are "
+            "in infos[i]['episode'], model.ep_info_buf and TensorBoard."
         )
-    if isinstance(n_envs, bool) or not isinstance(n_envs, int) or n_envs < 1:
-        raise ValueError(f"n_envs: must be a whole number from 1 on, got {n_envs!r}.")
+    positive_int("n_envs", n_envs)
     inner = environments.resolve(env_id, env_kwargs, training=True)
     factory: EnvFactory = inner if wrapper_class is None else lambda: wrapper_class(inner())
     venv = (vec_env_cls or DummyVecEnv)([factory] * n_envs, **(vec_env_kwargs or {}))
@@ -65,24 +63,25 @@ def make_atari_env(
     start_method: str | None = None,
     use_subprocess: bool = False,
 ) -> VecEnv:
-    """Make Atari games that show one grey frame, ``[84, 84, 1]``; `VecFrameStack` stacks them.
+    """Make Atari environments that return one grayscale frame, ``[84, 84, 1]``; `VecFrameStack` stacks them.
 
-    Four frames a step, a life as an episode, the sign of a reward, random idle frames and the fire button at the start.
+    The preprocessing is fixed: four frames per step, one episode per life, rewards clipped to their sign, random no-op
+    frames and the fire button at the start.
 
     Args:
-        env_id: Such as ``PongNoFrameskip-v4`` or ``ALE/Pong-v5``.
-        num_env: How many.
+        env_id: An id, such as ``PongNoFrameskip-v4`` or ``ALE/Pong-v5``.
+        num_env: Number of environments.
         seed: Environment i is seeded with ``seed + start_index + i``.
-        wrapper_kwargs: Has to be empty: the preprocessing is fixed.
-        start_index: Where to count from.
-        allow_early_resets: Accepted and ignored: a reset is always allowed.
-        start_method: Of the processes.
-        use_subprocess: Whether games run in processes of their own.
+        wrapper_kwargs: Must be empty: the preprocessing is fixed.
+        start_index: Index of the first environment.
+        allow_early_resets: Ignored: a reset is always allowed.
+        start_method: See `SubprocVecEnv`.
+        use_subprocess: Whether to run each environment in its own process.
     """
     if wrapper_kwargs:
         raise ValueError(
-            f"wrapper_kwargs: must be empty, got {wrapper_kwargs!r}: the preprocessing is fixed. Make the environments "
-            "yourself, with make_vec_env, to choose your own."
+            f"wrapper_kwargs: must be empty, got {wrapper_kwargs!r}: the preprocessing is fixed. For other "
+            "preprocessing, use make_vec_env."
         )
     if importlib.util.find_spec("ale_py") is None:
         raise ValueError(f'env_id: {env_id} needs ale-py, which is not installed: pip install "minerva-rl[atari]".')
@@ -93,10 +92,10 @@ def make_atari_env(
 
 
 def as_vec_env(env: Any) -> VecEnv:
-    """Make a vector environment of what PPO2 takes for one.
+    """Return a vector environment for what PPO2 accepts as `env`.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: PPO2 does not accept `env`.
     """
     if isinstance(env, VecEnv):
         return env
@@ -112,6 +111,6 @@ def as_vec_env(env: Any) -> VecEnv:
     if callable(env):
         return DummyVecEnv([env])
     raise ValueError(
-        f"env: must be an id, a gymnasium.Env, a function that makes one, or a vector environment; got "
-        f"{type(env).__module__}.{type(env).__name__}. {CONVERT}."
+        "env: must be an id, a gymnasium.Env, a function that makes one, or a vector environment; got "
+        f"{type(env).__module__}.{type(env).__name__}. {MIGRATION_HINT}."
     )

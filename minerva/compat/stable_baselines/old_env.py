@@ -1,4 +1,4 @@
-"""One environment as a vector environment of stable-baselines sees it (no torch here: worker processes import this)."""
+"""Wrappers for the environments of a `VecEnv` (this file must not import torch: worker processes import it)."""
 
 from __future__ import annotations
 
@@ -12,83 +12,86 @@ import numpy as np
 Info = dict[str, Any]
 EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]
 
-CONVERT = (
-    "stable-baselines' scripts were written for gym, which is no longer maintained: let the class inherit from "
+MIGRATION_HINT = (
+    "stable-baselines scripts were written for gym, which is no longer maintained: let the class inherit from "
     "gymnasium.Env, return (observation, info) from reset(seed=None, options=None), and (observation, reward, "
     "terminated, truncated, info) from step"
 )
 
 
-class OldFace(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Restarts by itself and keeps a record of episodes; `reset` and `step` are the environment's own.
+class AutoResetEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Add to an environment a step with automatic reset, and record its episodes; `reset` and `step` stay as they are.
 
     Args:
-        env: What is wrapped.
+        env: The environment.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        # Of the next restart: at first drawn, since a group may have reset it with a seed of its own to look at it.
+        # Seed of the next restart. The first is random: a group may have reset the environment with a fixed one.
         self._seed: int | None = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
-        self._over = True
+        self._episode_over = True
         self._return = 0.0
         self._length = 0
-        self._begin = time.time()
+        self._start_time = time.time()
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Start an episode."""
-        answer = self.env.reset(seed=seed, options=options)
-        if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
-            raise ValueError(f"env: reset must return (observation, info), got {type(answer).__name__}; {CONVERT}.")
-        if answer[1].get("new_game", True):  # in an Atari game the next life belongs to the same record
+        result = self.env.reset(seed=seed, options=options)
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+            raise ValueError(
+                f"env: reset must return (observation, info), got {type(result).__name__}; {MIGRATION_HINT}."
+            )
+        if result[1].get("new_game", True):  # the lives of one Atari game are recorded as one episode
             self._return, self._length = 0.0, 0
-        self._over = False
-        return answer
+        self._episode_over = False
+        return result
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """Take a step."""
-        answer = self.env.step(action)
-        if len(answer) != 5:
-            raise ValueError(f"env: step must return five values, got {len(answer)}; {CONVERT}.")
-        _, reward, terminated, truncated, info = answer
+        result = self.env.step(action)
+        if len(result) != 5:
+            raise ValueError(f"env: step must return five values, got {len(result)}; {MIGRATION_HINT}.")
+        _, reward, terminated, truncated, info = result
         self._return += float(info.get("score", reward))
         self._length += 1
-        self._over = terminated or truncated
-        return answer
+        self._episode_over = terminated or truncated
+        return result
 
     def seed_next(self, seed: int) -> None:
-        """Seed the next restart."""
+        """Set the seed of the next restart."""
         self._seed = seed
 
     def restart(self) -> Any:
-        """Start an episode, with the seed that was given for it; returns its first observation."""
+        """Start an episode with the seed set for it, if any, and return the first observation."""
         seed, self._seed = self._seed, None
         return self.reset(seed=seed)[0]
 
     def advance(self, action: Any) -> tuple[Any, float, bool, Info]:
-        """Take a step, and where it ends an episode begin the next at once.
+        """Take a step; if it ends the episode, start the next one.
 
         Returns:
-            The observation (of the next episode, where one ended), reward, whether an episode ended, and the info:
-            with ``terminal_observation``, ``TimeLimit.truncated`` and, of a whole episode, ``episode`` where one did.
+            The observation (the first of the next episode if one ended), the reward, whether an episode ended, and the
+            info. After an episode the info has ``terminal_observation`` and ``TimeLimit.truncated``, and ``episode``
+            unless the end was a lost life.
         """
-        if self._over:  # training left it at an episode's end
+        if self._episode_over:  # training stopped at the end of an episode
             return self.restart(), 0.0, False, {}
         observation, reward, terminated, truncated, info = self.step(action)
         if not (terminated or truncated):
             return observation, float(reward), False, info
         info = {**info, "terminal_observation": observation, "TimeLimit.truncated": truncated and not terminated}
         if not info.get("life_lost", False):
-            elapsed = round(time.time() - self._begin, 6)
+            elapsed = round(time.time() - self._start_time, 6)
             info["episode"] = {"r": round(self._return, 6), "l": self._length, "t": elapsed}
         return self.restart(), float(reward), True, info
 
 
-class NewestFrame(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Shows the newest of stacked frames, ``[H, W, 1]``.
+class LastFrame(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Return the newest of the stacked frames, ``[H, W, 1]``.
 
     Args:
-        env: Its observations are frames ``[K, H, W]``, the newest last.
+        env: An environment whose observations are frames ``[K, H, W]``, the newest last.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -97,33 +100,32 @@ class NewestFrame(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = gymnasium.spaces.Box(0, 255, (*size, 1), np.uint8)
 
     def observation(self, observation: Any) -> Any:
-        """Give the newest frame."""
+        """Return the newest frame."""
         return observation[-1][..., None]
 
 
 def atari_game(env_id: str) -> gymnasium.Env[Any, Any]:
-    """Make a game to learn from: a life is an episode, a reward its sign, and one grey frame is shown."""
+    """Make an Atari environment for training: one episode per life, clipped rewards, one grayscale frame."""
     import ale_py
 
     from minerva.environments.atari import make_atari
 
     gymnasium.register_envs(ale_py)
-    return NewestFrame(make_atari(env_id, {}, training=True))
+    return LastFrame(make_atari(env_id, {}, training=True))
 
 
-def with_old_face(factory: EnvFactory) -> EnvFactory:
-    """Wrap what a function makes.
+def with_auto_reset(factory: EnvFactory) -> EnvFactory:
+    """Return a function that wraps the environments of another in `AutoResetEnv`.
 
-    Raises:
-        ValueError: It is none of Gymnasium's environments; raised by the function that is returned.
+    It raises a ValueError if the environment is not a `gymnasium.Env`.
     """
 
     def make() -> gymnasium.Env[Any, Any]:
         env: Any = factory()
         if not isinstance(env, gymnasium.Env):  # an old gym environment, most likely
             raise ValueError(
-                f"env: must be a gymnasium.Env, got {type(env).__module__}.{type(env).__name__}. {CONVERT}."
+                f"env: must be a gymnasium.Env, got {type(env).__module__}.{type(env).__name__}. {MIGRATION_HINT}."
             )
-        return OldFace(env)
+        return AutoResetEnv(env)
 
     return make

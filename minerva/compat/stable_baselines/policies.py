@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from gymnasium import Space
 from torch import nn
 
-from minerva.networks.encoders import encoder_for
+from minerva.networks.actor_critic import ActorCritic, Architecture
 from minerva.networks.heads import head_for
-from minerva.networks.lstm import LSTMCore
-from minerva.networks.mlp import Hidden
-from minerva.networks.trunk import Column, Trunk
+from minerva.networks.mlp import HiddenLayers
 from minerva.trainers.ppo.agent import Agent
 
 Activation = Callable[[], nn.Module]
@@ -121,41 +120,20 @@ class Policy:
             mask_dim: K.
         """
         head = head_for(action_space)
-        own: tuple[Sizes, Sizes] = (self.layers.policy, self.layers.value)
-        if self.shares:
-            trunk: Trunk | None = self._shared_trunk(observation_space, obs_dim - mask_dim)
-        elif self.activation is nn.Tanh and all(own):
-            trunk = None  # the agent's own networks are these
-        else:  # a network of no layer, or of other activations
-            policy, value = (self._hidden(obs_dim - mask_dim, sizes) for sizes in own)
-            trunk = Trunk(Column(policy[0], None, policy[1]), Column(value[0], None, value[1]))
-            own = ((), ())
-        agent = Agent(
-            obs_dim,
-            head.action_dim,
-            own[0] or (64, 64),
-            own[1] or (64, 64),
-            normalize_obs=False,
-            head=head,
-            trunk=trunk,
-            layers_after=own,
-            mask_dim=mask_dim,
+        own = (self.layers.policy, self.layers.value)
+        encoders = (self.layers.shared, ()) if self.shares else own
+        architecture = Architecture(
+            *encoders,
+            partial(HiddenLayers, activation=self.activation),
+            self.extraction,
+            self.shares,
+            self.lstm_units,
+            self.layer_norm,
+            head_layer_sizes=own if self.shares else ((), ()),
+            activation=self.activation,
         )
-        if self.activation is not nn.Tanh:
-            for name in ("actor_mean", "critic"):
-                setattr(agent, name, with_activation(getattr(agent, name), self.activation))
-        return agent
-
-    def _shared_trunk(self, space: Space[Any], seen: int) -> Trunk:
-        cnn = self.extraction == "cnn"
-        encoder, features = encoder_for(space) if cnn else self._hidden(seen, self.layers.shared)
-        memory = LSTMCore(features, self.lstm_units, self.layer_norm) if self.lstm_units else None
-        return Trunk(Column(encoder, memory, features))
-
-    def _hidden(self, in_dim: int, sizes: Sizes) -> tuple[nn.Module, int]:
-        hidden = Hidden(in_dim, sizes)
-        tanh = self.activation is nn.Tanh
-        return (hidden if tanh else with_activation(hidden, self.activation)), hidden.out_dim
+        policy = ActorCritic(head, architecture, obs_dim, mask_dim, observation_space)
+        return Agent(obs_dim, head.action_dim, normalize_obs=False, policy=policy)
 
 
 class MlpPolicy(Policy):
@@ -288,8 +266,3 @@ def plain_kwargs(policy_kwargs: dict[str, Any] | None) -> dict[str, Any]:
         module = activation_of(plain["act_fun"]) if plain["act_fun"] != OWN_FUNCTION else None
         plain["act_fun"] = next((name for name, (known, _) in _ACTIVATIONS.items() if known is module), OWN_FUNCTION)
     return plain
-
-
-def with_activation(network: nn.Sequential, activation: Activation) -> nn.Sequential:
-    """Put other activations in the places of a network's tanh."""
-    return nn.Sequential(*(activation() if isinstance(layer, nn.Tanh) else layer for layer in network))

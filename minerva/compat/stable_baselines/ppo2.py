@@ -29,8 +29,9 @@ from minerva.compat.stable_baselines.vec_normalize import VecNormalize
 from minerva.environments import EnvironmentFailureError
 from minerva.environments.base import clip_to_box
 from minerva.environments.spaces import action_converter, flat_size, rows_of, space_from_plain, space_to_plain
-from minerva.networks.heads import BernoulliHead, CategoricalHead, GaussianHead, Parameters
+from minerva.networks.heads import BernoulliHead, CategoricalHead, DistParams, GaussianHead
 from minerva.trainers.ppo.agent import Agent
+from minerva.trainers.run import RunState
 from minerva.trainers.trainer import resolve_device
 from minerva.utils.schedules import Schedule
 from minerva.utils.seeding import initialization_seed, torch_generator
@@ -193,7 +194,7 @@ class PPO2:
 
     def _drop_trainer(self) -> None:
         if self.trainer is not None:
-            self._optimizer_state = self.trainer.optimizer.state_dict()
+            self._optimizer_state = self.trainer.optimizer_state()
             self.trainer = None
 
     def _trainer(self) -> PPO2Trainer:
@@ -206,7 +207,7 @@ class PPO2:
             with old_names():
                 self.trainer = PPO2Trainer(self.env, self.agent, config, self._seed, _DEVICE)
             if self._optimizer_state is not None:
-                self.trainer.optimizer.load_state_dict(self._optimizer_state)
+                self.trainer.load_optimizer_state(self._optimizer_state)
         return self.trainer
 
     # Learning
@@ -238,8 +239,9 @@ class PPO2:
         if reset_num_timesteps:
             self.num_timesteps = 0
             self.ep_info_buf.clear()
-        trainer.steps_before, trainer.env_steps, trainer.updates = self.num_timesteps, 0, 0
-        if trainer.started and self.env.unwrapped.moved:  # through its old face: what was seen last no longer holds
+        trainer.steps_before, started = self.num_timesteps, trainer.run_state.started
+        trainer.run_state = RunState(started=started)  # steps and updates are counted from 0 in each call
+        if started and self.env.unwrapped.moved:  # through its old face: what was seen last no longer holds
             trainer.begin()
         self.env.unwrapped.moved = False
         callbacks.init_callback(self)
@@ -278,7 +280,6 @@ class PPO2:
             raise
         finally:
             trainer.collector.rollout.carry_over()  # what is left of a rollout is not learned from
-            trainer.out_dir = None
             reporter.close()
         return self
 
@@ -306,7 +307,7 @@ class PPO2:
             without one.
         """
         rows, memory, single = self._inputs(observation, state, mask, action_masks)
-        chosen, memory = self.agent.choose_on(rows, memory, deterministic, self._noise)
+        chosen, memory = self.agent.act_recurrent(rows, memory, deterministic, self._noise)
         clipped = clip_to_box(chosen.cpu().numpy(), self.action_space)
         actions = action_converter(self.action_space)(clipped)
         return (actions[0] if single else actions), (memory.cpu().numpy() if self.agent.state_dim else None)
@@ -337,24 +338,22 @@ class PPO2:
             mean and standard deviation ``([B, A], [B, A])`` for a Box. Without B for a single observation.
         """
         rows, memory, single = self._inputs(observation, state, mask, action_masks)
-        starts = torch.zeros(1, len(rows), device=self._device)
-        parameters = self.agent.describe(rows[None], memory, starts)[0]
-        parameters = tuple(part[0] if part.dim() == 3 else part for part in parameters)
+        params, _ = self.agent.policy.policy_step(self.agent.prepare(rows), memory)
         if actions is not None:
             given = torch.from_numpy(stored_actions(self.action_space, actions, len(rows))).to(self._device)
-            score = self.agent.head.log_prob(parameters, given)
+            score = self.agent.policy.head.log_prob(params, given)
             numbers = (score if logp else score.exp()).cpu().numpy()
             return numbers[0] if single else numbers
-        return self._distribution(parameters, single)
+        return self._distribution(params, single)
 
-    def _distribution(self, parameters: Parameters, single: bool) -> Any:
+    def _distribution(self, params: DistParams, single: bool) -> Any:
         def out(part: Tensor) -> NDArray[np.float32]:
             numbers: NDArray[np.float32] = part.cpu().numpy()
             return numbers[0] if single else numbers
 
-        head, given = self.agent.head, parameters[0]
+        head, given = self.agent.policy.head, params[0]
         if isinstance(head, GaussianHead):
-            return out(given), out(parameters[1].exp().expand_as(given))
+            return out(given), out(params[1].exp().expand_as(given))
         if isinstance(head, CategoricalHead):
             return out(given.softmax(-1))
         if isinstance(head, BernoulliHead):
@@ -419,7 +418,7 @@ class PPO2:
         if not path.suffix:
             path = path.with_name(path.name + ".zip")
         path.parent.mkdir(parents=True, exist_ok=True)
-        optimizer = self._optimizer_state if self.trainer is None else self.trainer.optimizer.state_dict()
+        optimizer = self._optimizer_state if self.trainer is None else self.trainer.optimizer_state()
         checkpointing.write(
             path,
             {

@@ -1,4 +1,4 @@
-"""Observations and actions: from the forms of scripts to rows of numbers, and back."""
+"""Convert observations and actions between the shapes of scripts and flat rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Array = NDArray[Any]
 
 
 def stored_actions(space: Space[Any], actions: Any, count: int) -> NDArray[np.float32]:
-    """Turn actions in the space's own form, one or `count` of them, into the form that is scored: ``[B, A]``.
+    """Convert `count` actions of a space into rows ``[count, A]``, from which log-probabilities are computed.
 
     Raises:
-        ValueError: They are not as many.
+        ValueError: The number of actions is not `count`.
     """
     values = np.asarray(actions, dtype=np.float32)
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
@@ -25,13 +25,12 @@ def stored_actions(space: Space[Any], actions: Any, count: int) -> NDArray[np.fl
     size = max(1, int(np.prod(space.shape or ())))
     if values.size != count * size:
         raise ValueError(
-            f"actions: must be {count} of the space {space}, as many as observations; got an array of shape "
-            f"{values.shape}."
+            f"actions: must be {count} actions of {space}, one per observation, got an array of shape {values.shape}."
         )
     return values.reshape(count, size)
 
 
 def observations_of(space: Space[Any], rows: Array) -> Array:
-    """Give rows ``[N, O]`` the shape of a Box's observations, ``[N, ...]``, masks left out; others stay rows."""
-    seen = rows[:, : flat_size(space)]
-    return seen.reshape(len(rows), *space.shape) if isinstance(space, spaces.Box) else seen
+    """Reshape rows ``[N, O]`` to a Box's observations, ``[N, ...]``, without masks; other spaces keep rows."""
+    unmasked = rows[:, : flat_size(space)]
+    return unmasked.reshape(len(rows), *space.shape) if isinstance(space, spaces.Box) else unmasked

@@ -1,4 +1,4 @@
-"""PPO2's settings, under the names of `PPOConfig`."""
+"""Convert PPO2's settings to a `PPOConfig`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from minerva.callbacks.checks import positive_int
 from minerva.compat.stable_baselines.policies import Policy
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.utils.schedules import plain_schedule
@@ -14,7 +15,7 @@ SETTINGS = (
     "gamma", "n_steps", "ent_coef", "learning_rate", "vf_coef", "max_grad_norm", "lam", "nminibatches", "noptepochs",
     "cliprange", "cliprange_vf", "verbose", "tensorboard_log", "full_tensorboard_log",
 )  # fmt: skip
-"""What a file holds of a model besides its networks."""
+"""The settings that a saved model holds besides its networks."""
 SCHEDULES = ("learning_rate", "cliprange", "cliprange_vf")
 _OLD_NAMES = {
     "policy_lr": "learning_rate",
@@ -28,15 +29,13 @@ _OLD_NAMES = {
 
 
 def config_of(model: Any, policy: Policy, n_envs: int) -> PPOConfig:
-    """Turn a model's settings into PPO's.
+    """Convert a model's settings to a `PPOConfig`.
 
     Raises:
-        ValueError: One breaks a rule.
+        ValueError: A setting is invalid.
     """
     for name in ("n_steps", "nminibatches"):
-        value = getattr(model, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name}: must be a whole number from 1 on, got {value!r}.")
+        positive_int(name, getattr(model, name))
     n_batch = n_envs * model.n_steps
     if n_batch % model.nminibatches:
         raise ValueError(
@@ -45,8 +44,8 @@ def config_of(model: Any, policy: Policy, n_envs: int) -> PPOConfig:
         )
     if policy.recurrent and n_envs % model.nminibatches:
         raise ValueError(
-            f"nminibatches: a policy with a memory learns from whole environments, so n_envs = {n_envs} must be "
-            f"divisible by nminibatches = {model.nminibatches}; change one of the two."
+            f"nminibatches: minibatches of a recurrent (LSTM) policy consist of whole environments, so n_envs = "
+            f"{n_envs} must be divisible by nminibatches = {model.nminibatches}; change one of the two."
         )
     off = isinstance(model.cliprange_vf, (int, float)) and model.cliprange_vf < 0
     with old_names():
@@ -74,7 +73,7 @@ def config_of(model: Any, policy: Policy, n_envs: int) -> PPOConfig:
             shared_encoder=policy.shares,
             lstm_units=policy.lstm_units,
             lstm_layer_norm=policy.layer_norm,
-            # The model itself is what is saved, evaluated and reported on.
+            # PPO2 has its own saving, evaluation and output.
             eval_episodes=0,
             checkpoint_minutes=0,
             console=False,
@@ -83,7 +82,7 @@ def config_of(model: Any, policy: Policy, n_envs: int) -> PPOConfig:
 
 @contextmanager
 def old_names() -> Iterator[None]:
-    """Let what is refused inside be refused under PPO2's names."""
+    """Replace the names of `PPOConfig` by PPO2's in errors that are raised inside."""
     try:
         yield
     except ValueError as error:
@@ -94,7 +93,7 @@ def old_names() -> Iterator[None]:
 
 
 def plain_settings(model: Any) -> dict[str, Any]:
-    """Give a model's settings as plain values; functions by a word."""
+    """Return a model's settings as plain values; a function becomes a placeholder text."""
     plain: dict[str, Any] = {name: getattr(model, name) for name in SETTINGS}
     for name in SCHEDULES:
         if plain[name] is not None:

@@ -13,7 +13,8 @@ from minerva.compat.stable_baselines.reporting import EpisodeInfo, Reporter
 from minerva.compat.stable_baselines.rows import observations_of
 from minerva.compat.stable_baselines.vec_env import VecEnv
 from minerva.environments import BatchedEnvironment, EnvFactory, Step
-from minerva.trainers.ppo.agent import Agent, MakeEncoder
+from minerva.networks.encoders import MakeEncoder
+from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.trainer import PPOTrainer
 
@@ -36,11 +37,10 @@ class PPO2Trainer(PPOTrainer):
         self.steps_before = 0  # those of earlier calls of `learn`, where they count
         super().__init__(_no_environment, seed, device, config)
 
-    def _make_agent(self, make_encoder: MakeEncoder | None) -> Agent:
-        return self._given
-
-    def _takes_bytes(self) -> bool:
-        return self.config.encoder == "cnn"  # which scales them itself
+    def _make_agent(self, make_encoder: MakeEncoder | None = None) -> Agent:
+        agent = self._given.to(self.device)
+        agent.obs_normalizer.cpu()
+        return agent
 
     @property
     def num_timesteps(self) -> int:
@@ -53,7 +53,7 @@ class PPO2Trainer(PPOTrainer):
 
     def update(self, total_updates: int) -> dict[str, float]:
         """Learn from the full rollout, and report on it."""
-        remaining = 1 - self.updates / total_updates
+        remaining = self.remaining(total_updates)
         metrics = super().update(total_updates)
         if self.reporter is not None and self.last_update is not None:
             self.reporter.update_done(

@@ -1,11 +1,12 @@
-"""Vector environments with the face of stable-baselines: `step` returns four values and restarts by itself.
+"""Vector environments with the interface of stable-baselines: `step` returns four values and resets automatically.
 
-For training they have a second face, `batch`: the same environments as the rest of Minerva sees them, where the last
-observation of an episode is not lost and a time limit is not an end.
+For training, `batch` returns the same environments with Minerva's interface, which keeps the last observation of an
+episode and does not treat a time limit as termination.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,24 +16,24 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from minerva.compat.stable_baselines.groups import CallableGroup, CallableLocalGroup, ProcessGroup
-from minerva.compat.stable_baselines.old_env import EnvFactory, Info, with_old_face
+from minerva.compat.stable_baselines.old_env import EnvFactory, Info, with_auto_reset
 from minerva.environments.base import BatchedEnvironment
 from minerva.environments.gymnasium_backend import GymnasiumBatch
+from minerva.environments.workers import Group, LocalGroup, SubprocessGroup
 
 Indices = int | Iterable[int] | None
-"""Which environments: one, some, or all."""
-OldStep = tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[Info]]
-"""Observations, rewards ``[N]``, ends ``[N]`` and infos."""
+"""The index of one environment, several indices, or None for all."""
+VecEnvStepReturn = tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[Info]]
+"""Observations ``[N, ...]``, rewards ``[N]``, dones ``[N]`` and infos."""
 
 
 class VecEnv(ABC):
     """N environments that are stepped together.
 
     Attributes:
-        num_envs: N.
-        observation_space: Of one environment.
-        action_space: Of one environment.
+        num_envs: Number of environments, N.
+        observation_space: Observation space of one environment.
+        action_space: Action space of one environment.
     """
 
     num_envs: int
@@ -41,38 +42,38 @@ class VecEnv(ABC):
 
     @abstractmethod
     def reset(self) -> Any:
-        """Start an episode everywhere and return the first observations, ``[N, ...]``."""
+        """Reset every environment and return the first observations, ``[N, ...]``."""
 
     @abstractmethod
     def step_async(self, actions: Any) -> None:
-        """Take the actions for the next step, ``[N, ...]`` in the action space's own form."""
+        """Store the actions of the next step, ``[N, ...]`` in the form of the action space."""
 
     @abstractmethod
-    def step_wait(self) -> OldStep:
-        """Take that step; where an episode ends, the observation is the first of the next one."""
+    def step_wait(self) -> VecEnvStepReturn:
+        """Take the step; where an episode ends, the observation is the first of the next one."""
 
-    def step(self, actions: Any) -> OldStep:
-        """Step everywhere; where an episode ends, the observation is the first of the next one."""
+    def step(self, actions: Any) -> VecEnvStepReturn:
+        """Step every environment; where an episode ends, the observation is the first of the next one."""
         self.step_async(actions)
         return self.step_wait()
 
     @abstractmethod
     def batch(self, seed: int) -> BatchedEnvironment:
-        """Give the same environments as a trainer sees them."""
+        """Return the same environments with Minerva's interface, for a trainer."""
 
     @property
     @abstractmethod
     def unwrapped(self) -> GroupVecEnv:
-        """What stands behind all wrappers."""
+        """The vector environment inside all wrappers."""
 
-    # What is asked of each environment
+    # Calls to single environments
 
     def env_method(self, method_name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        """Call a method of some environments, or of a wrapper around them."""
+        """Call a method of some environments or of a wrapper around them, and return the results."""
         return self.unwrapped.call(method_name, args, kwargs, indices)
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Read an attribute of some environments."""
+        """Return an attribute of some environments."""
         return self.env_method("get_wrapper_attr", attr_name, indices=indices)
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
@@ -80,21 +81,21 @@ class VecEnv(ABC):
         self.env_method("set_wrapper_attr", attr_name, value, indices=indices)
 
     def seed(self, seed: int, indices: Indices = None) -> list[int]:
-        """Seed the next `reset`: environment i with ``seed + i``."""
+        """Seed the next `reset`: environment i with ``seed + i``; return the seeds."""
         return self.unwrapped.seed_next(seed, indices)
 
     def get_images(self) -> list[NDArray[np.uint8]]:
-        """Render each environment; nothing of those that were made without the render mode "rgb_array"."""
+        """Return an image of each environment that was made with the render mode "rgb_array"."""
         return [image for image in self.env_method("render") if isinstance(image, np.ndarray)]
 
     def render(self, mode: str = "human") -> NDArray[np.uint8] | None:
-        """Render each environment, in the way that it was made for (``render_mode``).
+        """Render each environment in its own ``render_mode``.
 
         Args:
-            mode: "rgb_array" for one picture of all, ``[H, W, 3]``; "human" where they have windows of their own.
+            mode: "rgb_array" returns one image of all environments, ``[H, W, 3]``; "human" returns None.
         """
         images = self.get_images()
-        return tiled(images) if mode == "rgb_array" and images else None
+        return tile_images(images) if mode == "rgb_array" and images else None
 
     def close(self) -> None:
         """Close every environment."""
@@ -102,18 +103,18 @@ class VecEnv(ABC):
 
 
 class GroupVecEnv(VecEnv):
-    """Environments of this process or of worker processes.
+    """Environments in this process or in worker processes.
 
     Args:
-        env_fns: One function an environment; each makes a `gymnasium.Env`.
-        group: The environments that these made.
+        env_fns: One function per environment; each makes a `gymnasium.Env`.
+        group: The environments made by these functions.
 
     Attributes:
-        moved: Whether they were reset or stepped through this face since a trainer last began with them.
-        first_seed: The seed that was given, if one was.
+        moved: Whether `reset` or `step` was called since training last started.
+        first_seed: The seed that was set, or None.
     """
 
-    def __init__(self, env_fns: Sequence[EnvFactory], group: CallableGroup) -> None:
+    def __init__(self, env_fns: Sequence[EnvFactory], group: Group) -> None:
         self.group = group
         self.num_envs = len(env_fns)
         self.observation_space, self.action_space = group.spaces
@@ -124,47 +125,47 @@ class GroupVecEnv(VecEnv):
 
     @property
     def unwrapped(self) -> GroupVecEnv:
-        """These themselves."""
+        """This vector environment itself."""
         return self
 
     def reset(self) -> Any:
-        """Start an episode everywhere and return the first observations, ``[N, ...]``."""
+        """Reset every environment and return the first observations, ``[N, ...]``."""
         self.moved = True
-        return stacked(self.observation_space, self.call("restart"))
+        return stack_observations(self.observation_space, self.call("restart"))
 
     def step_async(self, actions: Any) -> None:
-        """Take the actions for the next step, ``[N, ...]`` in the action space's own form."""
+        """Store the actions of the next step, ``[N, ...]`` in the form of the action space."""
         if len(actions) != self.num_envs:
-            raise ValueError(f"actions: must be one for each of the {self.num_envs} environments, got {len(actions)}.")
+            raise ValueError(f"actions: must be {self.num_envs}, one per environment, got {len(actions)}.")
         self._actions = list(actions)
 
-    def step_wait(self) -> OldStep:
-        """Take that step; where an episode ends, the observation is the first of the next one."""
+    def step_wait(self) -> VecEnvStepReturn:
+        """Take the step; where an episode ends, the observation is the first of the next one."""
         self.moved = True
-        answers = self.group.call("advance", [((action,), {}) for action in self._actions])
-        observations, rewards, ends, infos = zip(*answers, strict=True)
+        results = self.group.call("advance", [((action,), {}) for action in self._actions])
+        observations, rewards, dones, infos = zip(*results, strict=True)
         return (
-            stacked(self.observation_space, observations),
+            stack_observations(self.observation_space, observations),
             np.array(rewards, dtype=np.float32),
-            np.array(ends, dtype=np.bool_),
+            np.array(dones, dtype=np.bool_),
             list(infos),
         )
 
     def batch(self, seed: int) -> BatchedEnvironment:
-        """Give the same environments as a trainer sees them."""
+        """Return the same environments with Minerva's interface, for a trainer."""
         return GymnasiumBatch(self._factories, seed, group=self.group)
 
     def call(
         self, name: str, args: Sequence[Any] = (), kwargs: Info | None = None, indices: Indices = None
     ) -> list[Any]:
-        """Call a method of some environments, or of a wrapper around them."""
+        """Call a method of some environments or of a wrapper around them, and return the results."""
         chosen = chosen_indices(indices, self.num_envs)
-        given = (tuple(args), kwargs or {})
-        answers = self.group.call(name, [given if i in chosen else None for i in range(self.num_envs)])
-        return [answers[i] for i in chosen]
+        arguments = (tuple(args), kwargs or {})
+        results = self.group.call(name, [arguments if i in chosen else None for i in range(self.num_envs)])
+        return [results[i] for i in chosen]
 
     def seed_next(self, seed: int, indices: Indices = None) -> list[int]:
-        """Seed the next `reset`: environment i with ``seed + i``."""
+        """Seed the next `reset`: environment i with ``seed + i``; return the seeds."""
         self.first_seed = seed
         seeds = [seed + i for i in range(self.num_envs)]
         chosen = chosen_indices(indices, self.num_envs)
@@ -173,70 +174,73 @@ class GroupVecEnv(VecEnv):
 
 
 class DummyVecEnv(GroupVecEnv):
-    """Environments of this process, stepped one after the other.
+    """Environments in this process, stepped one after the other.
 
     Args:
-        env_fns: One function an environment; each makes a `gymnasium.Env`.
+        env_fns: One function per environment; each makes a `gymnasium.Env`.
     """
 
     def __init__(self, env_fns: Sequence[EnvFactory]) -> None:
-        factories = checked(env_fns)
-        self._local = CallableLocalGroup(factories)
+        factories = checked_factories(env_fns)
+        self._local = LocalGroup(factories)
         super().__init__(factories, self._local)
 
     @property
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
-        """The environments, as they were made."""
+        """The environments, without the wrapper for automatic reset."""
         return [env.env for env in self._local.envs if isinstance(env, gymnasium.Wrapper)]
 
 
 class SubprocVecEnv(GroupVecEnv):
-    """Environments of worker processes, one each, which step at the same time.
+    """Environments in worker processes, one per environment, stepped in parallel.
 
-    As ever with processes of Python, a script that makes one does so under ``if __name__ == "__main__":``.
+    Each worker is a new Python interpreter, so a script needs no ``if __name__ == "__main__":``.
 
     Args:
-        env_fns: One function an environment; each makes a `gymnasium.Env`.
-        start_method: How processes are started: "forkserver" (None), "spawn" or "fork".
+        env_fns: One function per environment; each makes a `gymnasium.Env`.
+        start_method: Checked and ignored: workers always start as new interpreters.
     """
 
     def __init__(self, env_fns: Sequence[EnvFactory], start_method: str | None = None) -> None:
-        factories = checked(env_fns)
-        super().__init__(factories, ProcessGroup(factories, start_method))
+        factories = checked_factories(env_fns)
+        if start_method not in (None, *multiprocessing.get_all_start_methods()):
+            known = ", ".join(multiprocessing.get_all_start_methods())
+            raise ValueError(f"start_method: must be one of {known} or None, got {start_method!r}.")
+        super().__init__(factories, SubprocessGroup(factories, num_workers=len(factories)))
 
 
-def checked(env_fns: Sequence[EnvFactory]) -> list[EnvFactory]:
-    """Wrap what each function makes.
+def checked_factories(env_fns: Sequence[EnvFactory]) -> list[EnvFactory]:
+    """Check the functions and wrap the environments that they make.
 
     Raises:
-        ValueError: They are no list of functions.
+        ValueError: `env_fns` is not a list of functions.
     """
     if not isinstance(env_fns, (list, tuple)) or not env_fns or not all(callable(make) for make in env_fns):
         raise ValueError(
             "env_fns: must be a list of functions that each make an environment, such as [lambda: env]; "
             f"got {env_fns!r}."
         )
-    return [with_old_face(make) for make in env_fns]
+    return [with_auto_reset(make) for make in env_fns]
 
 
 def chosen_indices(indices: Indices, count: int) -> list[int]:
-    """Name the environments that are meant."""
+    """Return the indices as a list."""
     if indices is None:
         return list(range(count))
     return [indices] if isinstance(indices, int) else list(indices)
 
 
-def stacked(space: Space[Any], observations: Sequence[Any]) -> Any:
-    """Stack observations of one space: an array ``[N, ...]``, or a dict or tuple of them."""
+def stack_observations(space: Space[Any], observations: Sequence[Any]) -> Any:
+    """Stack observations of one space into an array ``[N, ...]``, or a dict or tuple of arrays."""
     if isinstance(space, spaces.Dict):
-        return {key: stacked(child, [one[key] for one in observations]) for key, child in space.spaces.items()}
+        return {key: stack_observations(s, [obs[key] for obs in observations]) for key, s in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(stacked(child, [one[i] for one in observations]) for i, child in enumerate(space.spaces))
-    return np.stack([np.asarray(one, dtype=space.dtype) for one in observations])
+        return tuple(stack_observations(s, [obs[i] for obs in observations]) for i, s in enumerate(space.spaces))
+    return np.stack([np.asarray(obs, dtype=space.dtype) for obs in observations])
 
 
-def tiled(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Lay pictures ``[H, W, C]`` of one size out in a square of them, row by row, black where none is left."""
+def tile_images(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Tile images ``[H, W, C]`` of one size into a square grid, row by row; empty cells are black."""
     side = int(np.ceil(np.sqrt(len(images))))
     rows = int(np.ceil(len(images) / side))
     height, width, channels = images[0].shape

@@ -1,4 +1,4 @@
-"""`VecFrameStack`: the newest observations side by side."""
+"""`VecFrameStack`: stack the newest observations."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from minerva.callbacks.checks import positive_int
 from minerva.compat.stable_baselines.old_env import Info
 from minerva.compat.stable_baselines.vec_env import VecEnv
-from minerva.compat.stable_baselines.vec_env_wrapper import Array, VecEnvWrapper, needs_box
+from minerva.compat.stable_baselines.vec_env_wrapper import Array, VecEnvWrapper, require_box
 
 
 class VecFrameStack(VecEnvWrapper):
-    """Shows the newest observations side by side along the last axis, the newest last; zeros before an episode's first.
+    """Stack the newest observations along the last axis, the newest last; each episode starts with zeros.
 
     Args:
-        venv: What is wrapped; its observations are from a Box.
-        n_stack: How many.
+        venv: A vector environment with observations from a Box.
+        n_stack: Number of observations in a stack.
     """
 
     def __init__(self, venv: VecEnv, n_stack: int) -> None:
-        if isinstance(n_stack, bool) or not isinstance(n_stack, int) or n_stack < 1:
-            raise ValueError(f"n_stack: must be a whole number from 1 on, got {n_stack!r}.")
-        box = needs_box("VecFrameStack", venv)
+        positive_int("n_stack", n_stack)
+        box = require_box("VecFrameStack", venv)
         low, high = (np.concatenate([bound] * n_stack, axis=-1) for bound in (box.low, box.high))
         super().__init__(venv, spaces.Box(low, high, dtype=box.dtype.type))
         self.n_stack = n_stack
@@ -33,25 +33,25 @@ class VecFrameStack(VecEnvWrapper):
         self._frames = np.zeros((venv.num_envs, *low.shape), dtype=box.dtype)
 
     def first(self, observations: Array) -> Array:
-        """Begin all stacks."""
+        """Start all stacks with the observations of `reset`."""
         return self.seen(observations, np.ones(self.num_envs, dtype=np.bool_))
 
     def seen(self, observations: Array, fresh: NDArray[np.bool_]) -> Array:
-        """Put observations at the stacks' ends; those of fresh episodes begin with nothing else."""
+        """Append the observations to the stacks; clear those of new episodes first."""
         self._frames[..., : -self._width] = self._frames[..., self._width :]
         self._frames[fresh] = 0
         self._frames[..., -self._width :] = observations
         return self._frames.copy()
 
     def ended(self, info: Info, index: int) -> Info:
-        """Show an episode's last observation with those before it."""
+        """Stack an episode's last observation with those before it."""
         last = np.concatenate([self._frames[index, ..., self._width :], info["terminal_observation"]], axis=-1)
         return {**info, "terminal_observation": last}
 
     def state(self) -> dict[str, Any]:
-        """Give the stacks."""
+        """Return the stacks."""
         return {"frames": torch.from_numpy(self._frames.copy())}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take the stacks back."""
+        """Restore the stacks."""
         self._frames[:] = state["frames"].numpy()

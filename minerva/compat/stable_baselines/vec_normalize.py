@@ -1,4 +1,4 @@
-"""`VecNormalize`: observations and rewards by their running statistics."""
+"""`VecNormalize`: normalize observations and rewards with running statistics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from minerva import checkpointing
 from minerva.checkpointing import CheckpointError
 from minerva.compat.stable_baselines.vec_env import VecEnv
-from minerva.compat.stable_baselines.vec_env_wrapper import Array, VecEnvWrapper, needs_box
+from minerva.compat.stable_baselines.vec_env_wrapper import Array, VecEnvWrapper, require_box
 from minerva.environments.normalizers import RewardNormalizer
 from minerva.utils.running_norm import RunningNorm
 
@@ -23,22 +23,22 @@ _KIND = "VecNormalize"
 
 
 class VecNormalize(VecEnvWrapper):
-    """Normalizes observations by mean and variance, and divides rewards by the deviation of the discounted return.
+    """Normalize observations by mean and variance, and divide rewards by the standard deviation of the return.
 
-    The statistics are here and not in the model: what `PPO2.predict` is given is normalized already.
+    The statistics belong to this wrapper, not to the model: `PPO2.predict` expects normalized observations.
 
     Args:
-        venv: What is wrapped; its observations are from a Box.
-        training: Whether the statistics still move.
-        norm_obs: Whether observations are normalized.
-        norm_reward: Whether rewards are.
+        venv: A vector environment with observations from a Box.
+        training: Whether to update the statistics.
+        norm_obs: Whether to normalize observations.
+        norm_reward: Whether to normalize rewards.
         clip_obs: Normalized observations are clipped to ``[-clip_obs, clip_obs]``.
-        clip_reward: Likewise for rewards.
+        clip_reward: Normalized rewards are clipped to ``[-clip_reward, clip_reward]``.
         gamma: Discount of the return.
-        epsilon: Added to the variance before the root.
+        epsilon: Added to the variance before the square root.
 
     Attributes:
-        obs_rms: Statistics of observations, flat.
+        obs_rms: Statistics of the flattened observations.
         ret_rms: Statistics of the discounted return.
     """
 
@@ -53,13 +53,13 @@ class VecNormalize(VecEnvWrapper):
         gamma: float = 0.99,
         epsilon: float = 1e-8,
     ) -> None:
-        box = needs_box("VecNormalize", venv)
-        whole = norm_obs and not np.issubdtype(box.dtype, np.floating)  # such a space does not hold what comes out
-        super().__init__(venv, spaces.Box(-clip_obs, clip_obs, box.shape, np.float32) if whole else None)
+        box = require_box("VecNormalize", venv)
+        from_integers = norm_obs and not np.issubdtype(box.dtype, np.floating)  # such a Box cannot hold the results
+        super().__init__(venv, spaces.Box(-clip_obs, clip_obs, box.shape, np.float32) if from_integers else None)
         if norm_obs and box.dtype == np.uint8 and len(box.shape) == 3:
             raise ValueError(
-                f"norm_obs: images are scaled by the policy and cannot be normalized here too, got True for {box}; "
-                "give norm_obs=False."
+                f"norm_obs: must be False for images, which the policy scales itself, got True for {box}; pass "
+                "norm_obs=False."
             )
         self.training = training
         self.norm_obs = norm_obs
@@ -75,7 +75,7 @@ class VecNormalize(VecEnvWrapper):
         return self._rewards.statistics
 
     def normalize_obs(self, obs: Array) -> Array:
-        """Normalize observations, ``[..., *shape]``, with the statistics as they are."""
+        """Normalize observations, ``[..., *shape]``, without updating the statistics."""
         if not self.norm_obs:
             return obs
         rows = np.asarray(obs, dtype=np.float32).reshape(-1, self.obs_rms.mean.numel())
@@ -83,34 +83,34 @@ class VecNormalize(VecEnvWrapper):
         return normalized
 
     def normalize_reward(self, reward: Array) -> Array:
-        """Normalize rewards with the statistics as they are."""
+        """Normalize rewards without updating the statistics."""
         if not self.norm_reward:
             return reward
         deviation = math.sqrt(self.ret_rms.var.item() + self._rewards.eps)
         return np.clip(np.asarray(reward) / deviation, -self._rewards.clip, self._rewards.clip)
 
     def get_original_obs(self) -> Array:
-        """Give the newest observations as the environments gave them, ``[N, ...]``."""
+        """Return the newest observations before normalization, ``[N, ...]``."""
         return self._old_obs.copy()
 
     def get_original_reward(self) -> Array:
-        """Give the newest rewards as the environments gave them, ``[N]``."""
+        """Return the newest rewards before normalization, ``[N]``."""
         return self._old_rewards.copy()
 
     def first(self, observations: Array) -> Array:
-        """Forget the returns of episodes that were broken off."""
+        """Clear the discounted returns and normalize the observations of `reset`."""
         self._rewards.discounted_return.zero_()
         return self.seen(observations, np.ones(self.num_envs, dtype=np.bool_))
 
     def seen(self, observations: Array, fresh: NDArray[np.bool_]) -> Array:
-        """Take observations in, once each, and normalize them."""
+        """Update the statistics with the observations and normalize them."""
         self._old_obs = observations
         if self.training:
             self.obs_rms.update(observations.reshape(self.num_envs, -1))
         return self.normalize_obs(observations)
 
     def rewarded(self, rewards: Array, ended: NDArray[np.bool_], restarting: NDArray[np.bool_]) -> Array:
-        """Take rewards in, and normalize them."""
+        """Update the statistics with the rewards and normalize them."""
         self._old_rewards = rewards
         if not self.training:
             return self.normalize_reward(rewards)
@@ -118,22 +118,22 @@ class VecNormalize(VecEnvWrapper):
         return normalized if self.norm_reward else rewards
 
     def state(self) -> dict[str, Any]:
-        """Give the statistics."""
-        # Deep: the statistics go on moving in place.
+        """Return the statistics."""
+        # A deep copy, because the statistics are updated in place.
         return {"obs_rms": deepcopy(self.obs_rms.state_dict()), "rewards": deepcopy(self._rewards.state_dict())}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take the statistics back."""
+        """Restore the statistics."""
         self.obs_rms.load_state_dict(state["obs_rms"])
         self._rewards.load_state_dict(state["rewards"])
 
-    def take_statistics(self, other: VecNormalize) -> None:
-        """Take over the statistics of another, whatever its number of environments."""
+    def copy_statistics(self, other: VecNormalize) -> None:
+        """Copy the statistics of another wrapper, whatever its number of environments."""
         self.obs_rms.load_state_dict(other.obs_rms.state_dict())
         self.ret_rms.load_state_dict(other.ret_rms.state_dict())
 
     def save(self, save_path: str | Path) -> None:
-        """Write settings and statistics to a file, without the environments."""
+        """Save settings and statistics to a file, without the environments."""
         path = Path(save_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         checkpointing.write(
@@ -156,19 +156,19 @@ class VecNormalize(VecEnvWrapper):
 
     @classmethod
     def load(cls, load_path: str | Path, venv: VecEnv) -> Self:
-        """Read them back, for these environments.
+        """Load settings and statistics from a file of `save`, and wrap `venv`.
 
         Raises:
-            CheckpointError: The file is not one of `save`, or of other observations.
+            CheckpointError: The file is of another kind, or its observations have another size.
         """
         saved = checkpointing.read(Path(load_path))
         if saved["algorithm"] != _KIND:
-            raise CheckpointError(f"checkpoint: {load_path} is one of {saved['algorithm']}, not of {_KIND}.")
+            raise CheckpointError(f"checkpoint: {load_path} was saved by {saved['algorithm']}, not by {_KIND}.")
         loaded = cls(venv, **saved["settings"])
         if loaded.obs_rms.mean.shape != saved["obs_rms"]["mean"].shape:
             raise CheckpointError(
-                f"checkpoint: {load_path} has statistics of {len(saved['obs_rms']['mean'])} numbers an observation, "
-                f"these environments give {len(loaded.obs_rms.mean)}."
+                f"checkpoint: {load_path} has statistics of {len(saved['obs_rms']['mean'])} numbers per observation, "
+                f"but these environments return {len(loaded.obs_rms.mean)}."
             )
         loaded.obs_rms.load_state_dict(saved["obs_rms"])
         loaded.ret_rms.load_state_dict(saved["ret_rms"])
@@ -176,9 +176,9 @@ class VecNormalize(VecEnvWrapper):
 
 
 def sync_envs_normalization(env: VecEnv, eval_env: VecEnv) -> None:
-    """Give the statistics of one stack of wrappers to another, layer by layer."""
+    """Copy the `VecNormalize` statistics of one stack of wrappers to another, layer by layer."""
     ours, theirs = env, eval_env
     while isinstance(ours, VecEnvWrapper) and isinstance(theirs, VecEnvWrapper):
         if isinstance(ours, VecNormalize) and isinstance(theirs, VecNormalize):
-            theirs.take_statistics(ours)
+            theirs.copy_statistics(ours)
         ours, theirs = ours.venv, theirs.venv

@@ -3,58 +3,60 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from minerva.acceleration.applied import Acceleration, AppliedUpdate, load_moments, moments
+from minerva.acceleration.flat import FlatModule
+from minerva.acceleration.learnable import Learnable, Optimizer
 from minerva.networks.action_critic import Critic, SmallInitLinear
-from minerva.networks.diagonal_gaussian import LOG_STD_RANGE, DiagonalGaussianPolicy
+from minerva.networks.diagonal_gaussian import DiagonalGaussianPolicy
+from minerva.networks.duals import MINIMUM, Duals, inverse_softplus
 from minerva.networks.layer_norm_mlp import LayerNormMLP
-from minerva.networks.numpy_mlp import NumpyMLP
-from minerva.trainers.flat import FlatModule, FlatOptimizer, Twin
-from minerva.trainers.health import warn_of_skipped
+from minerva.trainers.actor import BaseAgent
+from minerva.trainers.health import warn_about_skipped
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.mpo.update import (
     Batch,
-    Duals,
-    Learned,
-    Metrics,
-    MPOUpdate,
     Noise,
+    Optimizers,
     SequenceBatch,
-    apply_update,
+    TrainState,
     named_metrics,
     noise_shapes,
+    update,
 )
 from minerva.utils.running_norm import RunningNorm
 
 __all__ = ["Critic", "DiagonalGaussianPolicy", "LayerNormMLP", "MPOAgent", "SmallInitLinear"]
 
 
-class MPOAgent(nn.Module):
+class MPOAgent(BaseAgent):
     """Policy, critic, their targets, the dual variables and the optimizers.
 
     Args:
         obs_dim: O.
         act_dim: A.
         action_low: Lower bounds of actions, ``[A]`` or a number.
-        action_high: Upper bounds, likewise.
+        action_high: Upper bounds of actions, ``[A]`` or a number.
         device: Where the networks are.
         policy_layer_sizes: As the config's field.
         critic_layer_sizes: As the config's field.
         config: MPO's hyperparameters; by default their defaults.
-        generator: Draws the noise of `act` and `update`, on the device; by default one seeded by torch's global one.
+        generator: Draws the noise of `act` and `update`, on the device; by default seeded by torch's global one.
         **fields: Fields of `MPOConfig`, on top of `config`.
 
     Attributes:
         policy, policy_target, q, q_target: The networks.
-        skipped: Updates that were left out because a number was not finite.
+        state: Everything that an update changes; it shares the storage of the networks.
+        skipped: Updates that were skipped because a number was not finite, ``[1]``.
     """
+
+    policy: DiagonalGaussianPolicy
 
     def __init__(
         self,
@@ -81,33 +83,38 @@ class MPOAgent(nn.Module):
         self.q = Critic(obs_dim, act_dim, config.critic_layer_sizes, *bounds)
         self.policy_target = copy.deepcopy(self.policy).requires_grad_(False)
         self.q_target = copy.deepcopy(self.q).requires_grad_(False)
-        self.duals = Duals(act_dim, config)
+        self.duals = _make_duals(config, act_dim)
         self.to(self.device)
         # On the CPU: it takes in observations as they come from the environments.
         self.obs_normalizer: RunningNorm | nn.Identity = RunningNorm(obs_dim) if config.normalize_obs else nn.Identity()
         self.generator = generator or torch.Generator(self.device).manual_seed(int(torch.randint(2**62, ())))
-        flat = [FlatModule(module) for module in (self.policy, self.policy_target, self.q, self.q_target, self.duals)]
-        self._flat = flat  # held, so that a copy of the agent ties each of them to its vector again
-        moments = [FlatOptimizer.first_moments(flat[i].vector) for i in (0, 2, 4)]
-        count = torch.zeros(1, dtype=torch.float64, device=self.device)
-        self.learned = Learned._make([*(module.vector for module in flat), *moments, count])
-        self.compute = MPOUpdate(flat[0], flat[2], flat[4], config)
         self.skipped = torch.zeros(1, dtype=torch.float64, device=self.device)
+        policy, q, duals = FlatModule(self.policy), FlatModule(self.q), FlatModule(self.duals)
+        self._targets = FlatModule(self.policy_target, frozen=True), FlatModule(self.q_target, frozen=True)
+        learnables = (Learnable.start(module.vector) for module in (policy, q, duals))
+        self.state = TrainState._make([*learnables, *(module.vector for module in self._targets)])
+        self.optimizers = _make_optimizers(config, policy, q, duals)
+        self.set_acceleration(Acceleration())
+        self._update_plainly = self._apply_update  # for batches of any size
+
+    def set_acceleration(self, acceleration: Acceleration) -> None:
+        """Run `step` this way from now on; compiled or captured, it takes batches of one size."""
+        self._apply_update = AppliedUpdate(partial(update, self.optimizers, self.config), self.state, acceleration)
 
     @property
     def log_temperature(self) -> nn.Parameter:
         """The temperature's parameter, before the softplus."""
-        return self.duals.temperature.parameter
+        return self.duals.parameter_of("temperature")
 
     @property
     def log_alpha_mean(self) -> nn.Parameter:
         """The parameters of the mean's multipliers, before the softplus, ``[A]``."""
-        return self.duals.alpha_mean.parameter
+        return self.duals.parameter_of("alpha_mean")
 
     @property
     def log_alpha_stddev(self) -> nn.Parameter:
         """The parameters of the standard deviation's multipliers, before the softplus, ``[A]``."""
-        return self.duals.alpha_stddev.parameter
+        return self.duals.parameter_of("alpha_stddev")
 
     # Acting
 
@@ -118,23 +125,10 @@ class MPOAgent(nn.Module):
     @torch.no_grad()
     def act_with_logp(self, obs: Any, deterministic: bool = False) -> tuple[Any, Any, Any]:
         """Choose actions: executed, raw, and the log-density of the raw ones, ``[..., 1]``."""
-        x = self.prepared(torch.as_tensor(obs, dtype=torch.float32))
-        mean, log_std = self.policy(x)
+        mean, log_std = self.policy(self.prepare(torch.as_tensor(obs)))
         raw, executed = self.policy.sample_action_raw_and_exec(mean, log_std, deterministic, self.generator)
         result = (executed, raw, self.policy.log_prob(mean, log_std, raw))
         return result if isinstance(obs, Tensor) else tuple(part.cpu().numpy() for part in result)  # type: ignore[return-value]
-
-    @torch.no_grad()
-    def choose(self, obs: Tensor, deterministic: bool, generator: torch.Generator | None = None) -> Tensor:
-        """Give the mean action for raw observations ``[B, O]``, or a sampled one, executed: ``[B, A]``."""
-        mean, log_std = self.policy(self.prepared(obs))
-        return self.policy.sample_action(mean, log_std, deterministic, generator)
-
-    def prepared(self, obs: Tensor) -> Tensor:
-        """Normalize raw observations and move them to the networks."""
-        if isinstance(self.obs_normalizer, RunningNorm):
-            obs = self.obs_normalizer(obs.to(self.obs_normalizer.mean.device))
-        return obs.to(self.policy.action_low.device)
 
     # Learning
 
@@ -150,15 +144,22 @@ class MPOAgent(nn.Module):
             Metrics, or None where a number was not finite: then nothing has changed.
         """
         tensors = self.to_batch(batch)
-        finite, metrics = self.step(tensors, self.draw_noise(tensors))
+        finite: Tensor | bool = all(bool(part.isfinite().all()) for part in tensors)
         if finite:
-            return {**named_metrics(metrics, self.config), "health/skipped": float(self.skipped)}
-        warn_of_skipped(int(self.skipped))
+            finite, metrics = self._update_plainly(tensors, self.draw_noise(tensors))
+            self.skipped += ~finite
+        else:
+            self.skipped += 1
+        if finite:
+            return {**named_metrics(metrics), "health/skipped": float(self.skipped)}
+        warn_about_skipped(int(self.skipped))
         return None
 
-    def step(self, batch: Batch | SequenceBatch, noise: Noise) -> tuple[Tensor, Metrics]:
+    def step(self, batch: Batch | SequenceBatch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Make one update in place, or none where a number is not finite; everything stays on the device."""
-        return apply_update(self.compute, self.learned, self.skipped, batch, noise)
+        finite, metrics = self._apply_update(batch, noise)
+        self.skipped += ~finite
+        return finite, metrics
 
     def to_batch(self, batch: Mapping[str, Any]) -> Batch | SequenceBatch:
         """Turn a batch of arrays into tensors on the device, observations normalized."""
@@ -171,12 +172,12 @@ class MPOAgent(nn.Module):
         def observations(name: str) -> Tensor:
             raw = tensor(name)
             # The normalizer clips, which would hide that a number is infinite.
-            return torch.where(torch.isfinite(raw), self.prepared(raw), torch.nan)
+            return torch.where(torch.isfinite(raw), self.prepare(raw), torch.nan)
 
         obs, next_obs = observations("obs"), observations("next_obs")
         actions = tensor("actions_exec" if "actions_exec" in batch else "actions")
         sequence = obs.dim() == 3
-        if sequence and not self.config.sequences:  # each sequence's first transition is all that is needed
+        if sequence and not self.config.sequences:  # only the first transition of each sequence is needed
             obs, next_obs, actions = obs[:, 0], next_obs[:, 0], actions[:, 0]
         lead = obs.shape[:-1]
 
@@ -207,57 +208,37 @@ class MPOAgent(nn.Module):
         return Noise(*(torch.randn(shape, generator=self.generator, device=self.device) for shape in shapes))
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """Give what the optimizers and counters hold."""
-        names = ("policy_moments", "q_moments", "duals_moments", "updates")
-        return {**{name: getattr(self.learned, name).clone() for name in names}, "skipped": self.skipped.clone()}
+        """Return moments and counters of the optimizers."""
+        return {**moments(self.state), "skipped": self.skipped.clone()}
 
     def load_optimizer_state(self, state: dict[str, Tensor]) -> None:
-        """Take it back."""
-        for name, value in state.items():
-            (self.skipped if name == "skipped" else getattr(self.learned, name)).copy_(value)
+        """Load moments and counters of the optimizers."""
+        load_moments(self.state, state)
+        self.skipped.copy_(state["skipped"])
 
 
-class Actor:
-    """Acts while experience is collected: the policy on NumPy, on the CPU.
+def _make_duals(config: MPOConfig, act_dim: int) -> Duals:
+    default = inverse_softplus(config.lambda_init)
+    mean, stddev = config.init_log_alpha_mean, config.init_log_alpha_stddev
+    starts = {
+        "temperature": config.temperature_init,
+        "alpha_mean": default if mean is None else mean,
+        "alpha_stddev": default if stddev is None else stddev,
+        "penalty_temperature": config.temperature_init,
+    }
+    return Duals(starts, {"alpha_mean": (act_dim,), "alpha_stddev": (act_dim,)})
 
-    On a CPU it shares the policy's memory; else it has a copy, renewed when it acts for the first time after `refresh`:
-    until then nothing waits for the GPU.
 
-    Args:
-        agent: Whose policy.
-        generator: Draws the noise, on the CPU.
-    """
-
-    def __init__(self, agent: MPOAgent, generator: torch.Generator) -> None:
-        self._agent = agent
-        self._generator = generator
-        self._twin = Twin(agent.policy)
-        self._outdated = False
-        policy = self._twin.module
-        self._encoder = NumpyMLP(policy.encoder)
-        self._mean = NumpyMLP(nn.Sequential(policy.policy_mean))
-        self._log_std = NumpyMLP(nn.Sequential(policy.policy_logstd))
-
-    def refresh(self) -> None:
-        """Take over what the policy has learned."""
-        self._outdated = True
-
-    def __call__(self, obs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Give raw actions ``[N, A]`` and their log-probabilities ``[N]`` for raw observations ``[N, O]``."""
-        if self._outdated:
-            self._twin.refresh()
-            self._outdated = False
-        if isinstance(self._agent.obs_normalizer, RunningNorm):
-            obs = self._agent.obs_normalizer(torch.from_numpy(obs)).numpy()
-        with np.errstate(all="ignore"):  # an observation may be infinite: it is acted on, and its transition dropped
-            return self._act(obs)
-
-    def _act(self, obs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        features = self._encoder(obs)
-        mean = np.nan_to_num(self._mean(features), nan=0.0, posinf=0.0, neginf=0.0)
-        log_std = np.nan_to_num(self._log_std(features), nan=0.0, posinf=0.0, neginf=0.0).clip(*LOG_STD_RANGE)
-        noise = torch.randn(mean.shape, generator=self._generator).numpy()
-        # LaTeX: \log b(a) = \sum_j \left( -\tfrac12 \xi_j^2 - \log \sigma_j \right) - \tfrac{A}{2} \log 2\pi
-        log_probs = (-0.5 * noise * noise - log_std).sum(-1) - np.float32(0.5 * math.log(2 * math.pi) * mean.shape[-1])
-        # LaTeX: a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)
-        return mean + np.exp(log_std) * noise, log_probs
+def _make_optimizers(
+    config: MPOConfig, policy: FlatModule[DiagonalGaussianPolicy], q: FlatModule[Critic], duals: FlatModule[Duals]
+) -> Optimizers:
+    eta, alpha = config.temperature_lr, config.lambda_lr
+    rates = duals.fill_by_prefix(
+        {"temperature": eta, "penalty_temperature": eta, "alpha_mean": alpha, "alpha_stddev": alpha}
+    )
+    common = (config.max_grad_norm, config.optimizer_type, config.sgd_momentum)
+    return Optimizers(
+        Optimizer(policy, config.policy_lr / config.m_steps, *common),
+        Optimizer(q, config.q_lr, *common),
+        Optimizer(duals, rates, *common, minimum=MINIMUM),
+    )

@@ -1,4 +1,4 @@
-"""A script for stable-baselines 2.10's PPO2, as short as can be. Its import lines are all that was changed in it."""
+"""A short script for PPO2 of stable-baselines 2.10, in which only the import lines were changed."""
 # mypy: ignore-errors
 # ruff: noqa: PTH208, UP008, UP031
 
@@ -61,7 +61,7 @@ assert probabilities.shape == (4, 2)
 mean_reward, std_reward = evaluate_policy(model, gym.make("CartPole-v1"), n_eval_episodes=3)
 print("Mean reward: %.2f +/- %.2f" % (mean_reward, std_reward))
 
-# Going on with a saved model, and callbacks: checkpoints, evaluation, a stop at a threshold
+# Continue training a saved model, and callbacks: checkpoints, evaluation, a stop at a threshold
 
 
 class StopAfterSteps(BaseCallback):
@@ -105,7 +105,7 @@ def callback(_locals, _globals):
 model.learn(total_timesteps=1024, callback=callback)
 assert model.num_timesteps == 300
 
-# Pendulum: observations and rewards normalized, statistics saved beside the model
+# Pendulum: observations and rewards normalized, statistics saved with the model
 
 env = DummyVecEnv([lambda: gym.make("Pendulum-v1")])
 env = VecNormalize(env, norm_obs=True, norm_reward=True, clip_obs=10.0)
@@ -126,7 +126,7 @@ for _ in range(20):
     obs, rewards, dones, info = env.step(action)
 assert env.get_original_obs().shape == (1, 3)
 
-# A policy with a memory, in eight environments
+# A recurrent (LSTM) policy, in eight environments
 
 env = make_vec_env("CartPole-v1", n_envs=8)
 model = PPO2(MlpLstmPolicy, env, n_steps=16, nminibatches=4, policy_kwargs={"n_lstm": 32})

@@ -1,4 +1,4 @@
-"""Models that learn in a moment."""
+"""Small models that train quickly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def small_model(policy: Any = "MlpPolicy", env: Any = None, **settings: Any) -> 
 
 
 def noisy(length: int = 5, count: int = N_ENVS) -> DummyVecEnv:
-    """Episodes of a length that is known, cut by a time limit."""
+    """Episodes of known length, truncated by a time limit."""
     return DummyVecEnv([lambda: Noisy(length)] * count)
 
 

@@ -64,13 +64,13 @@ def test_a_rollout_that_was_stopped_is_not_learned_from() -> None:
     model.learn(3 * BATCH, callback=[diary])
     assert diary.entries == ["init", "training start", *ROLLOUT, "rollout start", *["step"] * 3, "training end"]
     assert model.num_timesteps == BATCH + 3 * N_ENVS
-    # … and so it is as one that had but one rollout.
+    # So the model equals one that had only one rollout.
     other.learn(BATCH)
     for name, weight in model.get_parameters().items():
         np.testing.assert_array_equal(weight, other.get_parameters()[name])
 
 
-def test_learning_goes_on_after_a_stop() -> None:
+def test_learning_continues_after_a_stop() -> None:
     model = small_model()
     model.learn(3 * BATCH, callback=Diary(stop_at=3))
     diary = Diary()
@@ -101,7 +101,7 @@ def test_functions_are_called_at_every_step_and_see_it() -> None:
     assert [record["l"] for record in model.ep_info_buf] == [5] * 4
 
 
-def test_a_function_that_returns_false_ends_training() -> None:
+def test_a_function_that_returns_false_stops_training() -> None:
     model = small_model()
     calls: list[int] = []
 
@@ -113,7 +113,7 @@ def test_a_function_that_returns_false_ends_training() -> None:
     assert calls == [2, 4, 6, 8]
 
 
-def test_minervas_own_callbacks_and_objects_of_any_class_are_called_too() -> None:
+def test_minerva_callbacks_and_other_objects_are_called() -> None:
     class Own(Callback):
         def __init__(self) -> None:
             self.steps: list[int] = []
@@ -149,7 +149,7 @@ def test_checkpoints(tmp_path: Path) -> None:
 
 
 class Fixed(Noisy):
-    """Its return is the number of the evaluation's episode."""
+    """The return of each episode is its number."""
 
     episode = 0
 
@@ -170,7 +170,7 @@ def test_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     model.learn(BATCH, callback=evaluation)
     saved = np.load(tmp_path / "logs" / "evaluations.npz")
     assert saved["timesteps"].tolist() == [8, 16]
-    # The episodes after each evaluation's last is begun at once, and begun anew by the next evaluation.
+    # Another episode starts after the last one of an evaluation; the next evaluation resets it.
     np.testing.assert_allclose(saved["results"], [[1, 2], [4, 5]], rtol=1e-5)
     assert saved["ep_lengths"].tolist() == [[5, 5], [5, 5]]
     assert evaluation.best_mean_reward == pytest.approx(4.5)
@@ -184,7 +184,7 @@ def test_training_stops_at_a_threshold(capsys: pytest.CaptureFixture[str]) -> No
     model = small_model(env=noisy()).learn(10 * BATCH, callback=evaluation)
     assert model.num_timesteps == 2 * 3 * N_ENVS
     assert capsys.readouterr().out.startswith("Stopping training because the mean reward 4.50 is above the threshold 4")
-    with pytest.raises(ValueError, match="belongs to an EvalCallback"):
+    with pytest.raises(ValueError, match="must be part of an EvalCallback"):
         small_model().learn(BATCH, callback=StopTrainingOnRewardThreshold(3))
 
 
@@ -222,7 +222,7 @@ class Every(BaseCallback):
         return True
 
 
-def test_numbers_of_ones_own_are_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_values_are_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     class Recording(BaseCallback):
         def _on_rollout_end(self) -> None:
             self.logger.record("my_number", 0.125)
@@ -232,10 +232,10 @@ def test_numbers_of_ones_own_are_in_the_table(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("wrong", [0, 2.5, True])
-def test_wrong_numbers_are_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="save_freq: must be a whole number from 1 on"):
+def test_invalid_numbers_are_rejected(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="save_freq: must be a positive integer"):
         CheckpointCallback(wrong, "x")
-    with pytest.raises(ValueError, match="eval_freq: must be a whole number from 1 on"):
+    with pytest.raises(ValueError, match="eval_freq: must be a positive integer"):
         EvalCallback(cart_pole(), eval_freq=wrong)
     with pytest.raises(ValueError, match="eval_env: must hold one environment, got 2"):
         EvalCallback(noisy(count=2))

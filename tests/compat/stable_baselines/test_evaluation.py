@@ -13,7 +13,7 @@ from tests.compat.stable_baselines.samples import cart_pole, noisy, small_model
 
 
 class Counting:
-    """Acts by the number of steps; tells where its memory began."""
+    """Acts according to the number of steps; records where its recurrent state was new."""
 
     def __init__(self) -> None:
         self.began: list[int] = []
@@ -44,7 +44,7 @@ def test_returns_and_lengths_are_those_of_stable_baselines3() -> None:
     assert len(set(lengths)) > 1
 
 
-def test_each_episode_begins_with_an_empty_memory() -> None:
+def test_each_episode_starts_with_a_new_recurrent_state() -> None:
     model = Counting()
     _, lengths = evaluate_policy(model, cart_pole(), n_eval_episodes=3, return_episode_rewards=True)
     assert model.began == [0, lengths[0], lengths[0] + lengths[1]]
@@ -61,9 +61,9 @@ def test_a_summary_and_a_threshold() -> None:
     returns = np.array(seen).reshape(3, 5).sum(1)
     assert mean == pytest.approx(returns.mean(), rel=1e-5)
     assert std == pytest.approx(returns.std(), rel=1e-5)
-    with pytest.raises(ValueError, match=r"the mean return .* is not above 1000"):
+    with pytest.raises(ValueError, match=r"the mean return must exceed 1000"):
         evaluate_policy(model, venv, n_eval_episodes=1, reward_threshold=1000)
     with pytest.raises(ValueError, match="must hold one environment for an evaluation, got 2"):
         evaluate_policy(model, DummyVecEnv([cart_pole] * 2))
-    with pytest.raises(ValueError, match="n_eval_episodes: must be a whole number from 1 on, got 0"):
+    with pytest.raises(ValueError, match="n_eval_episodes: must be a positive integer, got 0"):
         evaluate_policy(model, venv, n_eval_episodes=0)

@@ -37,7 +37,7 @@ def test_processes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_envs": 0}, "n_envs: must be a whole number from 1 on, got 0"),
+        ({"n_envs": 0}, "n_envs: must be a positive integer, got 0"),
         ({"monitor_dir": "x"}, "monitor_dir: must be None, got 'x'"),
     ],
 )

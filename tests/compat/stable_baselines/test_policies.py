@@ -35,34 +35,32 @@ def shapes(network: nn.Module) -> list[tuple[int, ...]]:
 
 def test_mlp_policy_is_two_networks_of_64_and_64() -> None:
     agent = built("MlpPolicy")
-    assert agent.trunk is None
+    assert not agent.policy.shared_encoder
     assert shapes(agent.actor_mean) == [(64, 5), (64, 64), (3, 64)]
     assert shapes(agent.critic) == [(64, 5), (64, 64), (1, 64)]
+    assert isinstance(agent.actor_mean, nn.Sequential)
     assert [type(layer) for layer in agent.actor_mean] == [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh, nn.Linear]
 
 
 def test_networks_that_part_after_shared_layers() -> None:
     agent = built("MlpPolicy", net_arch=[55, {"vf": [255, 11], "pi": [12]}], act_fun=torch.relu)
-    assert agent.trunk is not None
-    assert agent.trunk.value is None
-    assert shapes(agent.trunk) == [(55, 5)]
-    assert shapes(agent.actor_mean) == [(12, 55), (3, 12)]
-    assert shapes(agent.critic) == [(255, 55), (11, 255), (1, 11)]
+    assert agent.policy.shared_encoder and agent.policy.value_encoder is agent.policy.policy_encoder
+    assert shapes(agent.policy.policy_encoder) == [(55, 5)]
+    assert shapes(agent.policy.policy_head) == [(12, 55), (3, 12)]
+    assert shapes(agent.policy.value_head) == [(255, 55), (11, 255), (1, 11)]
     assert not any(isinstance(module, nn.Tanh) for module in agent.modules())
     assert sum(isinstance(module, nn.ReLU) for module in agent.modules()) == 4
 
 
 def test_separate_networks_with_another_activation_and_one_without_layers() -> None:
     agent = built("MlpPolicy", net_arch=[{"pi": [7]}], act_fun="elu")
-    assert agent.trunk is not None
-    assert agent.trunk.value is not None
-    assert shapes(agent.trunk.policy) == [(7, 5)]
-    assert shapes(agent.trunk.value) == []
+    assert not agent.policy.shared_encoder
+    assert shapes(agent.policy.policy_encoder) == [(7, 5)]
+    assert shapes(agent.policy.value_encoder) == []
     assert shapes(agent.critic) == [(1, 5)]
     x = torch.randn(2, 5)
-    network = nn.Sequential(agent.trunk.policy.encoder, agent.actor_mean)
     linear, last = (p for p in agent.modules() if isinstance(p, nn.Linear) and p.out_features in (7, 3))
-    torch.testing.assert_close(network(x), last(nn.functional.elu(linear(x))))
+    torch.testing.assert_close(agent.policy(x)[0], last(nn.functional.elu(linear(x))))
 
 
 def test_an_older_form_of_the_same() -> None:
@@ -72,10 +70,9 @@ def test_an_older_form_of_the_same() -> None:
 
 def test_memories() -> None:
     agent = built("MlpLstmPolicy", n_lstm=16)
-    assert agent.trunk is not None
-    assert agent.trunk.value is None
+    assert agent.policy.shared_encoder and agent.policy.value_core is agent.policy.policy_core
     assert agent.state_dim == 32
-    assert shapes(agent.actor_mean) == [(3, 16)]
+    assert shapes(agent.policy.policy_head) == [(3, 16)]
     assert built("MlpLstmPolicy").state_dim == 512
     assert not any(isinstance(module, nn.LayerNorm) for module in agent.modules())
     assert any(isinstance(module, nn.LayerNorm) for module in built("MlpLnLstmPolicy").modules())
@@ -83,16 +80,14 @@ def test_memories() -> None:
 
 def test_layers_before_and_after_a_memory() -> None:
     agent = built("MlpLstmPolicy", net_arch=[8, "lstm", 6, {"vf": [5, 10], "pi": [10]}], n_lstm=4)
-    assert agent.trunk is not None
-    assert shapes(agent.trunk.policy.encoder) == [(8, 5)]
-    assert shapes(agent.actor_mean) == [(6, 4), (10, 6), (3, 10)]
-    assert shapes(agent.critic) == [(6, 4), (5, 6), (10, 5), (1, 10)]
+    assert shapes(agent.policy.policy_encoder) == [(8, 5)]
+    assert shapes(agent.policy.policy_head) == [(6, 4), (10, 6), (3, 10)]
+    assert shapes(agent.policy.value_head) == [(6, 4), (5, 6), (10, 5), (1, 10)]
 
 
 def test_images() -> None:
     agent = built("CnnPolicy", image=True)
-    assert agent.trunk is not None
-    assert agent.trunk.value is None
+    assert agent.policy.shared_encoder
     assert shapes(agent.actor_mean) == [(3, 512)]
     assert built("CnnLstmPolicy", image=True).state_dim == 512
     assert any(isinstance(module, nn.LayerNorm) for module in built("CnnLnLstmPolicy", image=True).modules())

@@ -20,6 +20,8 @@ from minerva.environments import EnvironmentFailureError
 from tests.compat.stable_baselines.samples import BATCH, N_ENVS, N_STEPS, cart_pole, noisy, small_model
 from tests.environments.tiny_envs import Failing, Noisy, Picking
 
+CRITIC = "policy.value_encoder.0.weight"
+
 
 def weights(model: PPO2) -> dict[str, Any]:
     return model.get_parameters()
@@ -72,7 +74,7 @@ def test_the_range_of_values(cliprange_vf: Any, clipped: bool, at_half: float) -
         ({"learning_rate": "fast"}, r"learning_rate: must be a number, .*got 'fast'"),
         ({"cliprange": 0}, "cliprange: must be greater than 0"),
         ({"lam": 2}, r"lam: must lie in \[0, 1\], got 2"),
-        ({"n_steps": 2.5}, "n_steps: must be a whole number from 1 on, got 2.5"),
+        ({"n_steps": 2.5}, "n_steps: must be a positive integer, got 2.5"),
         ({"noptepochs": 0}, "noptepochs: must be at least 1, got 0"),
     ],
 )
@@ -165,9 +167,7 @@ def test_an_update_is_ppo2s() -> None:
 def test_gradients_may_be_left_as_they_are() -> None:
     # SGD would show it plainly; Adam shows a gradient's scale through its eps.
     free, cut = (small_model(max_grad_norm=norm).learn(BATCH) for norm in (None, 1e-6))
-    moved = [
-        np.abs(weights(m)["critic.0.weight"] - weights(small_model())["critic.0.weight"]).max() for m in (free, cut)
-    ]
+    moved = [np.abs(weights(m)[CRITIC] - weights(small_model())[CRITIC]).max() for m in (free, cut)]
     assert moved[0] > 2 * moved[1] > 0
 
 
@@ -182,7 +182,7 @@ def test_time_limits_are_no_ends() -> None:
 def test_a_seed_decides_all() -> None:
     assert_same(small_model().learn(2 * BATCH), small_model().learn(2 * BATCH))
     first, other = weights(small_model().learn(BATCH)), weights(small_model(seed=1).learn(BATCH))
-    assert not np.array_equal(first["critic.0.weight"], other["critic.0.weight"])
+    assert not np.array_equal(first[CRITIC], other[CRITIC])
 
 
 def test_steps_are_counted_anew_or_go_on() -> None:
@@ -208,7 +208,7 @@ def test_settings_may_change_between_calls() -> None:
     model.learn(2 * BATCH)
     assert model.trainer is not None
     assert model.trainer.config.rollout_steps == 16
-    assert model.trainer.optimizer.state_dict()["state"][0]["step"].item() == 8  # Adam's moments were kept
+    assert model.trainer.updater.state.policy.steps.item() == 8  # Adam's moments were kept
 
 
 def test_stepping_the_environments_between_calls_does_no_harm() -> None:
@@ -233,7 +233,7 @@ def test_too_few_steps_teach_nothing() -> None:
     before = weights(model)
     with pytest.warns(RuntimeWarning, match="total_timesteps = 15 is less than n_envs"):
         model.learn(BATCH - 1)
-    np.testing.assert_array_equal(weights(model)["critic.0.weight"], before["critic.0.weight"])
+    np.testing.assert_array_equal(weights(model)[CRITIC], before[CRITIC])
 
 
 def test_nothing_is_printed_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:

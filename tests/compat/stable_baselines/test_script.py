@@ -1,4 +1,4 @@
-"""What the compatibility is for: a script that was written for stable-baselines runs with other import lines."""
+"""A script that was written for stable-baselines runs after a change of its import lines."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from stable_baselines3.common import vec_env as sb3
 
 from minerva.compat.stable_baselines import DummyVecEnv, SubprocVecEnv
-from minerva.compat.stable_baselines.vec_env import GroupVecEnv, stacked
+from minerva.compat.stable_baselines.vec_env import GroupVecEnv, stack_observations
 from minerva.environments import EnvironmentFailureError
 from tests.environments.tiny_envs import Failing, Noisy, Tiny
 
@@ -47,8 +47,8 @@ def test_steps_are_those_of_stable_baselines3(make: Any) -> None:
     assert ended > 3
 
 
-def test_processes_do_what_this_process_does() -> None:
-    # A function that travels by value: by name, a worker process would import this module and all that it imports.
+def test_worker_processes_give_the_same_results() -> None:
+    # Lambdas are pickled by value: for a function by name, a worker would import this module and its imports.
     factories = [lambda: gymnasium.make("CartPole-v1")] * 2
     local, remote = DummyVecEnv(factories), SubprocVecEnv(factories)
     try:
@@ -81,7 +81,7 @@ def test_processes_do_what_this_process_does() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_environment_that_fails_says_so(kind: Any) -> None:
+def test_an_environment_that_fails_is_reported(kind: Any) -> None:
     venv: GroupVecEnv = kind([lambda: Failing("something broke", 2)])
     venv.reset()
     venv.step(np.zeros((1, 1), dtype=np.float32))
@@ -105,26 +105,26 @@ def test_episodes_are_recorded() -> None:
             total = 0.0
 
 
-def test_an_episode_that_training_left_ended_begins_anew() -> None:
+def test_an_episode_that_ended_in_training_starts_again() -> None:
     venv = DummyVecEnv([lambda: Tiny("terminates", 0)])
     batch = venv.batch(0)
     batch.reset()
     action = np.zeros((1, 1), dtype=np.float32)
     batch.step(action)
     assert batch.step(action).terminated[0]
-    obs, rewards, dones, _ = venv.step(action)  # Tiny refuses a step outside of an episode
+    obs, rewards, dones, _ = venv.step(action)  # Tiny raises at a step outside of an episode
     assert obs.tolist() == [[0, 1, 0, 0]]
     assert (rewards[0], dones[0]) == (0, False)
 
 
 def test_observations_of_dicts_and_numbers_are_stacked() -> None:
     space = spaces.Dict({"a": spaces.Box(0, 1, (2,)), "b": spaces.Discrete(3)})
-    both = stacked(space, [{"a": [0.0, 1.0], "b": 2}, {"a": [1.0, 0.0], "b": 0}])
+    both = stack_observations(space, [{"a": [0.0, 1.0], "b": 2}, {"a": [1.0, 0.0], "b": 0}])
     assert both["a"].tolist() == [[0, 1], [1, 0]]
     assert both["b"].tolist() == [2, 0]
 
 
-def test_pictures_are_tiled() -> None:
+def test_images_are_tiled() -> None:
     venv = DummyVecEnv([lambda: gymnasium.make("CartPole-v1", render_mode="rgb_array")] * 3)
     venv.reset()
     images = venv.get_images()
@@ -137,7 +137,7 @@ def test_pictures_are_tiled() -> None:
     venv.close()
 
 
-def test_environments_as_they_were_made_are_there() -> None:
+def test_envs_are_the_original_environments() -> None:
     env = Noisy()
     assert DummyVecEnv([lambda: env]).envs == [env]
 
@@ -158,7 +158,7 @@ class OldStep(Noisy):
         return super().step(action)[:4]
 
 
-def test_old_gym_environments_are_refused_with_a_remedy() -> None:
+def test_old_gym_environments_are_rejected_with_a_remedy() -> None:
     with pytest.raises(ValueError, match=r"must be a gymnasium\.Env, got .*OldGym.*inherit from gymnasium\.Env"):
         DummyVecEnv([OldGym])  # type: ignore[list-item]
     with pytest.raises(EnvironmentFailureError, match=r"reset must return \(observation, info\), got ndarray"):
@@ -170,18 +170,23 @@ def test_old_gym_environments_are_refused_with_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("wrong", [cart_pole, [], [3]])
-def test_what_is_no_list_of_functions_is_refused(wrong: Any) -> None:
+def test_only_a_list_of_functions_is_accepted(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"env_fns: must be a list of functions .*\[lambda: env\]"):
         DummyVecEnv(wrong)
 
 
-def test_too_few_actions_are_refused() -> None:
+def test_an_unknown_start_method_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"start_method: must be one of fork, .* or None, got 'threads'"):
+        SubprocVecEnv([cart_pole], start_method="threads")
+
+
+def test_too_few_actions_are_rejected() -> None:
     venv = DummyVecEnv([cart_pole] * 2)
     venv.reset()
-    with pytest.raises(ValueError, match="actions: must be one for each of the 2 environments, got 1"):
+    with pytest.raises(ValueError, match="actions: must be 2, one per environment, got 1"):
         venv.step([0])
 
 
-def test_without_a_seed_every_episode_is_another() -> None:
+def test_without_a_seed_every_episode_differs() -> None:
     first = [DummyVecEnv([cart_pole]).reset() for _ in range(3)]
     assert len({obs.tobytes() for obs in first}) == 3

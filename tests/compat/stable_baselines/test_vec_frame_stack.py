@@ -74,6 +74,6 @@ def test_masks_stay_at_the_ends_of_rows() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 1.5, True])
-def test_a_wrong_number_is_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="n_stack: must be a whole number from 1 on"):
+def test_an_invalid_number_is_rejected(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="n_stack: must be a positive integer"):
         VecFrameStack(DummyVecEnv([cart_pole]), wrong)

@@ -38,7 +38,7 @@ def test_numbers_are_those_of_stable_baselines3(settings: dict[str, Any]) -> Non
     theirs = sb3.VecNormalize(sb3.DummyVecEnv([pendulum] * 3), **settings)
     for venv in (ours, theirs):
         venv.seed(2)
-    for steps in (40, 13):  # the second time episodes are broken off
+    for steps in (40, 13):  # the second time, episodes are stopped early
         for mine, other in zip(play(ours, steps), play(theirs, steps), strict=True):
             np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(ours.get_original_obs(), theirs.get_original_obs())
@@ -48,7 +48,7 @@ def test_numbers_are_those_of_stable_baselines3(settings: dict[str, Any]) -> Non
     np.testing.assert_allclose(ours.normalize_obs(fresh[0]), theirs.normalize_obs(fresh[0]), rtol=1e-5, atol=1e-5)
 
 
-def test_statistics_rest_without_training() -> None:
+def test_statistics_are_fixed_without_training() -> None:
     venv = VecNormalize(DummyVecEnv([pendulum]), training=False)
     venv.obs_rms.mean += 1
     venv.ret_rms.var += 3  # to 4
@@ -79,7 +79,7 @@ def test_training_sees_every_observation_once_and_no_reward_of_a_restart() -> No
     assert step.episodes == [] or step.episodes[0].episode_return == int(step.episodes[0].episode_return)
 
 
-def test_a_run_goes_on_with_its_statistics() -> None:
+def test_a_resumed_run_keeps_its_statistics() -> None:
     venv = VecNormalize(DummyVecEnv([pendulum] * 2))
     batch = venv.batch(0)
     batch.reset()
@@ -104,13 +104,15 @@ def test_statistics_and_settings_are_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.normalize_obs(obs), venv.normalize_obs(obs))
     assert loaded.ret_rms.var.item() == venv.ret_rms.var.item()
     assert not loaded.norm_reward
-    with pytest.raises(CheckpointError, match="statistics of 3 numbers an observation, these environments give 4"):
+    with pytest.raises(
+        CheckpointError, match="statistics of 3 numbers per observation, but these environments return 4"
+    ):
         VecNormalize.load(
             tmp_path / "new folder" / "vec_normalize.pkl", DummyVecEnv([lambda: gymnasium.make("CartPole-v1")])
         )
 
 
-def test_statistics_are_given_on() -> None:
+def test_statistics_are_copied() -> None:
     one, other = (VecFrameStack(VecNormalize(DummyVecEnv([pendulum] * n)), 2) for n in (3, 1))
     play(one, 20)
     sync_envs_normalization(one, other)
@@ -124,8 +126,8 @@ def test_statistics_are_given_on() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(ValueError, match="venv: must be one of these vector environments"):
+    with pytest.raises(ValueError, match="venv: must be a VecEnv"):
         VecNormalize(pendulum())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="VecNormalize: needs observations from a Box, got Discrete"):
+    with pytest.raises(ValueError, match="VecNormalize: the observation space must be a Box, got Discrete"):
         VecNormalize(DummyVecEnv([lambda: gymnasium.make("FrozenLake-v1")]))
     assert issubclass(VecNormalize, VecEnvWrapper)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from minerva.trainers.config import RunConfig
-from minerva.trainers.mpo import config as mpo_config
+from minerva.trainers.config import OffPolicyConfig, RunConfig
 from minerva.trainers.mpo.config import MPOConfig
 
 SPECIFIED = {
@@ -32,13 +31,14 @@ def test_defaults_are_those_of_the_specification() -> None:
 
 def test_every_field_has_help() -> None:
     documented = set()
-    for node in ast.walk(ast.parse(inspect.getsource(mpo_config))):
-        for line, following in itertools.pairwise(node.body if isinstance(node, ast.ClassDef) else []):
+    for kind in (RunConfig, OffPolicyConfig, MPOConfig):
+        (definition,) = ast.parse(inspect.getsource(kind)).body
+        assert isinstance(definition, ast.ClassDef)
+        for line, following in itertools.pairwise(definition.body):
             text = following.value if isinstance(following, ast.Expr) else None
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(text, ast.Constant):
                 documented.add(line.target.id)
-    inherited = {field.name for field in dataclasses.fields(RunConfig)}
-    assert {field.name for field in dataclasses.fields(MPOConfig)} - inherited == documented
+    assert {field.name for field in dataclasses.fields(MPOConfig)} == documented
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_every_field_has_help() -> None:
         ({"batch_size": 9, "replay_size": 8}, "batch_size: must be at most replay_size = 8, .* hold 8 .*got 9"),
         (
             {"batch_size": 10, "replay_size": 11, "num_envs": 4},
-            r"batch_size: must be at most replay_size = 11, of which the replay will ever hold 8 \(as many of each",
+            r"batch_size: must be at most replay_size = 11, of which the replay buffer will hold 8 \(as many of each",
         ),
         ({"replay_size": 3, "num_envs": 4, "batch_size": 1}, "replay_size: must be at least num_envs = 4, .* got 3"),
         (

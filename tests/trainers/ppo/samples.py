@@ -1,4 +1,4 @@
-"""A small agent, a rollout with every kind of episode end, and a run of `update`."""
+"""A small agent, a rollout with every kind of episode end, and what is learned from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import nn
 from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.trainers.ppo.update import UpdateResult, make_gradient_step, make_optimizer, update
+from minerva.trainers.ppo.update import Updater, UpdateResult
+from tests.networks.samples import move_parameters
 from tests.objectives import oracle_ppo as oracle
 
 OBS, ACT = 3, 2
@@ -19,11 +20,20 @@ OBS, ACT = 3, 2
 def make_agent(seed: int = 0, normalize_obs: bool = True) -> Agent:
     torch.manual_seed(seed)
     agent = Agent(OBS, ACT, (4,), (5,), normalize_obs)
-    with torch.no_grad():
-        # Away from the start: every part of the network then matters to the loss.
-        for parameter in agent.parameters():
-            parameter.add_(torch.randn(parameter.shape), alpha=0.2)
+    move_parameters(agent, 0.2)  # every part of the network then matters to the loss
     return agent
+
+
+def no_state(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The recurrent state and the episode starts of a policy that is not recurrent."""
+    return torch.zeros(count, 0), torch.zeros(count)
+
+
+@torch.no_grad()
+def act(agent: Agent, obs: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Sample actions for observations that are normalized already."""
+    params, head = agent.policy(obs), agent.policy.head
+    return head.sample(params, head.draw_noise(obs.shape[:-1], generator, params[0]))
 
 
 def make_config(**fields: Any) -> PPOConfig:
@@ -42,7 +52,7 @@ def make_rollout(agent: Agent, steps: int = 12, num_envs: int = 2, ends: bool = 
             terminated[0], truncated[1] = float(t in (3, steps - 1)), float(t == 6)
             restarting[0], restarting[1] = float(t == 4), float(t == 7)
         rewards = torch.randn(num_envs, generator=generator) * (1 - restarting)
-        actions = agent.act(rollout.current_obs, generator)
+        actions = act(agent, rollout.current_obs, generator)
         rollout.add(
             actions, torch.randn(num_envs, OBS, generator=generator), rewards, terminated, truncated, restarting
         )
@@ -61,19 +71,6 @@ def weights_of(agent: Agent) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in agent.state_dict().items()}
 
 
-def same(a: Any, b: Any) -> bool:
-    """Bit for bit, through dictionaries and lists."""
-    if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and torch.equal(a, b)
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    return bool(a == b)
-
-
-def run_update(
-    agent: Agent, rollout: RolloutBuffer, config: PPOConfig, optimizer: torch.optim.Optimizer | None = None
-) -> UpdateResult:
-    step = make_gradient_step(agent, optimizer or make_optimizer(agent, config), config, compiled=False)
-    return update(agent, step, rollout, config, torch.Generator().manual_seed(3))
+def run_update(agent: Agent, rollout: RolloutBuffer, config: PPOConfig, updater: Updater | None = None) -> UpdateResult:
+    updater = updater or Updater(agent.policy, config)
+    return updater.learn(rollout, remaining=1.0, generator=torch.Generator().manual_seed(3))

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import csv
+import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 import torch
 
 from minerva import checkpointing
+from minerva.callbacks import Callback
 from minerva.evaluation import Evaluation
 from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.trainer import Trainer
 
 ROLLOUT = 16
+TOTAL = ROLLOUT * 6
+
+SomeTrainer = TypeVar("SomeTrainer", bound=Trainer)
 
 
 def small_trainer(env_id: Any = "Pendulum-v1", seed: int = 1, **fields: Any) -> PPOTrainer:
@@ -32,6 +40,69 @@ def small_trainer(env_id: Any = "Pendulum-v1", seed: int = 1, **fields: Any) -> 
     return PPOTrainer(env_id, seed, "cpu", **{**defaults, **fields})
 
 
+def trained(trainer: SomeTrainer, total_steps: int, folder: Path, callbacks: Any = None) -> SomeTrainer:
+    """Train in a new folder, and close the trainer whatever happens."""
+    try:
+        trainer.train(total_steps, out_dir=folder, callbacks=callbacks)
+    finally:
+        trainer.close()
+    return trainer
+
+
+def train(folder: Path, total_steps: int = TOTAL, callbacks: Any = None, **fields: Any) -> PPOTrainer:
+    return trained(small_trainer(**fields), total_steps, folder, callbacks)
+
+
+def resume(folder: Path, total_steps: int = TOTAL, callbacks: Any = None, **fields: Any) -> PPOTrainer:
+    trainer = small_trainer(**fields)
+    try:
+        trainer.load(folder)
+        trainer.train(total_steps, callbacks=callbacks)
+    finally:
+        trainer.close()
+    return trainer
+
+
+# What ends a run
+
+
+def stop_at(step: int) -> Callable[[Any], bool]:
+    return lambda trainer: trainer.env_steps < step
+
+
+def interrupt_at(step: int) -> Callable[[Any], None]:
+    def look(trainer: Any) -> None:
+        if trainer.env_steps == step:
+            signal.raise_signal(signal.SIGTERM)
+
+    return look
+
+
+class Troublesome(Callback):
+    def __init__(self, where: str, step: int) -> None:
+        self.where, self.step = where, step
+        self.ended = False
+
+    def on_step(self, trainer: Any) -> None:
+        self.fail("on_step", trainer)
+
+    def on_rollout_start(self, trainer: Any) -> None:
+        self.fail("on_rollout_start", trainer)
+
+    def on_rollout_end(self, trainer: Any) -> None:
+        self.fail("on_rollout_end", trainer)
+
+    def on_training_end(self, trainer: Any) -> None:
+        self.ended = True
+
+    def fail(self, where: str, trainer: Any) -> None:
+        if where == self.where and trainer.env_steps >= self.step:
+            raise ZeroDivisionError(where)
+
+
+# What it leaves
+
+
 def metrics_of(folder: Path) -> list[tuple[int, str, float]]:
     """All rows of a run's log but the clock's."""
     with (folder / "metrics.csv").open(newline="") as file:
@@ -43,11 +114,28 @@ def logged(folder: Path, name: str) -> list[tuple[int, float]]:
     return [(step, value) for step, metric, value in metrics_of(folder) if metric == name]
 
 
+def evaluated_steps(folder: Path) -> list[int]:
+    return [step for step, _ in logged(folder, "eval/return_mean")]
+
+
+def paces_of(folder: Path) -> list[tuple[int, float]]:
+    """The steps per second that a run logged, which the clock decides."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        return [(int(row["step"]), float(row["value"])) for row in csv.DictReader(file) if row["name"] == "charts/SPS"]
+
+
 def state_of(folder: Path, which: str = "last") -> dict[str, Any]:
-    """A checkpoint's state, less the log's length in bytes, which the clock's numbers change."""
+    """The states of a trainer and its run, less the log's length in bytes, which the clock's numbers change."""
     (path,) = folder.glob(f"*_{which}.pt")
-    state: dict[str, Any] = checkpointing.read(path)["state"]
-    del state["log_position"]
+    checkpoint = checkpointing.read(path)
+    del checkpoint["run"]["log_position"]
+    return {**checkpoint["run"], **checkpoint["state"]}
+
+
+def learned(folder: Path) -> dict[str, Any]:
+    """The state of a run that had an evaluation of its own, less what that may have raised."""
+    state = state_of(folder)
+    del state["best_return"]
     return state
 
 
@@ -66,6 +154,20 @@ def same_run(one: Path, other: Path) -> bool:
     return same(state_of(one), state_of(other)) and repr(metrics_of(one)) == repr(metrics_of(other))
 
 
+def assert_resumes_exactly(make: Callable[[], Any], stops: list[int], total_steps: int, folder: Path) -> Any:
+    """Compare a run in one go with one that is interrupted at each of `stops`; return the last of its trainers."""
+    trained(make(), total_steps, folder / "whole")
+    for i, stop in enumerate([*stops, total_steps]):
+        trainer = make()
+        if i:
+            trainer.load(folder / "run")
+        with pytest.raises(SystemExit) if stop < total_steps else nullcontext():
+            trainer.train(total_steps, folder / "run", interrupt_at(stop) if stop < total_steps else None)
+        trainer.close()
+    assert same_run(folder / "whole", folder / "run")
+    return trainer
+
+
 def snapshot(folder: Path) -> dict[str, bytes]:
     """Every file of a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -75,3 +177,13 @@ def scripted_evaluation(returns: list[float]) -> Callable[..., Evaluation]:
     """Evaluations whose mean returns are known beforehand."""
     left = iter(returns)
     return lambda should_stop: Evaluation(np.array([next(left)]), np.array([1]))
+
+
+class FakeClock:
+    """Each environment step takes ten seconds, and nothing else takes any time."""
+
+    def __init__(self, trainer: PPOTrainer) -> None:
+        self.trainer = trainer
+
+    def perf_counter(self) -> float:
+        return 1000.0 + 10.0 * self.trainer.env_steps

@@ -8,17 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from minerva.trainers.ppo.acting import make_actor
+from minerva.networks.actor_critic import ActorCritic, Architecture
+from minerva.networks.heads import CategoricalHead
 from minerva.trainers.ppo.agent import Agent
 from minerva.utils.running_norm import RunningNorm
 from tests.objectives import oracle_ppo as oracle
-from tests.trainers.acting import on_tensors
-from tests.trainers.ppo.samples import ACT, OBS, layers_of, make_agent, make_config, make_rollout, run_update
-
-
-def no_memory(count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.zeros(count, 0), torch.zeros(count)
-
+from tests.trainers.ppo.samples import ACT, OBS, layers_of, make_agent
 
 # The networks
 
@@ -30,6 +25,7 @@ def test_initialization() -> None:
         (agent.actor_mean, [(64, 17), (32, 64), (6, 32)], (math.sqrt(2), math.sqrt(2), 0.01)),
         (agent.critic, [(48, 17), (1, 48)], (math.sqrt(2), 1.0)),
     ):
+        assert isinstance(network, nn.Sequential)
         linear = [layer for layer in network if isinstance(layer, nn.Linear)]
         assert [tuple(layer.weight.shape) for layer in linear] == sizes
         assert [type(layer) for layer in network if not isinstance(layer, nn.Linear)] == [nn.Tanh] * (len(sizes) - 1)
@@ -85,15 +81,15 @@ def test_methods_on_raw_observations_use_the_normalizer() -> None:
 
 def test_raw_methods_can_be_differentiated() -> None:
     agent, raw = make_agent(), torch.randn(4, OBS)
+    of_mean, of_critic = next(agent.actor_mean.parameters()), next(agent.critic.parameters())
     _, log_prob, entropy, value = agent.get_action_and_value(raw, torch.randn(4, ACT))
     for output, parameter in (
-        (agent.get_value(raw), agent.critic[0].weight),
-        (agent.get_deterministic_action(raw), agent.actor_mean[0].weight),
-        (log_prob, agent.actor_mean[0].weight),
+        (agent.get_value(raw), of_critic),
+        (agent.get_deterministic_action(raw), of_mean),
+        (log_prob, of_mean),
         (entropy, agent.actor_logstd),
-        (value, agent.critic[0].weight),
+        (value, of_critic),
     ):
-        assert isinstance(parameter, torch.Tensor)
         (gradient,) = torch.autograd.grad(output.sum(), parameter)
         assert gradient.abs().sum() > 0
 
@@ -109,37 +105,22 @@ def test_sampled_actions_have_the_mean_and_deviation_of_the_policy() -> None:
 
 
 def test_acting_draws_from_the_generator_given_and_no_other() -> None:
-    agent, obs = make_agent(), torch.randn(4, OBS)
+    agent, obs = make_agent(normalize_obs=False), torch.randn(4, OBS)
+
+    def act(seed: int) -> torch.Tensor:
+        return agent.act_recurrent(obs, agent.initial_state(4), False, torch.Generator().manual_seed(seed))[0]
+
     before = torch.random.get_rng_state()
-    first = agent.act(obs, torch.Generator().manual_seed(1))
-    assert torch.equal(first, agent.act(obs, torch.Generator().manual_seed(1)))
-    assert not torch.equal(first, agent.act(obs, torch.Generator().manual_seed(2)))
-    noise = torch.randn(4, ACT, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(first, (agent.actor_mean(obs) + agent.actor_logstd.exp() * noise).detach())
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("on_numpy", [False, True])
-def test_actions_are_noise_around_the_mean_of_the_oracles_network(on_numpy: bool) -> None:
-    agent, obs = make_agent(), torch.randn(4, OBS)
-    generator = torch.Generator().manual_seed(1)
-    found = on_tensors(make_actor(agent, generator))(obs, *no_memory(4))[0] if on_numpy else agent.act(obs, generator)
+    first = act(1)
+    assert torch.equal(first, act(1)) and not torch.equal(first, act(2))
+    assert torch.equal(torch.random.get_rng_state(), before) and not first.requires_grad
     means = oracle.mlp(layers_of(agent.actor_mean), obs.double().numpy())
     std = agent.actor_logstd[0].detach().double().exp().numpy()
     noise = torch.randn(4, ACT, generator=torch.Generator().manual_seed(1)).double().numpy()
-    np.testing.assert_allclose(found.numpy(), means + std * noise, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(first.numpy(), means + std * noise, rtol=1e-5, atol=1e-6)
 
 
-def test_the_actor_of_a_rollout_acts_as_the_agent_does_whatever_was_written_to_it() -> None:
-    agent, obs = make_agent(), torch.randn(4, OBS)
-    act = on_tensors(make_actor(agent, torch.Generator().manual_seed(1)))
-    reference = torch.Generator().manual_seed(1)
-    before = torch.random.get_rng_state()
-    torch.testing.assert_close(act(obs, *no_memory(4))[0], agent.act(obs, reference))
-    assert torch.equal(torch.random.get_rng_state(), before)
-    run_update(agent, make_rollout(agent), make_config(policy_lr=0.1))
-    moved = agent.act(obs, reference)
-    torch.testing.assert_close(act(obs, *no_memory(4))[0], moved)
-    agent.load_state_dict(make_agent(seed=5).state_dict())
-    loaded = agent.act(obs, reference)
-    torch.testing.assert_close(act(obs, *no_memory(4))[0], loaded)
+def test_only_a_gaussian_has_a_deviation() -> None:
+    policy = ActorCritic(CategoricalHead(3), Architecture((4,), (4,)), OBS)
+    with pytest.raises(AttributeError, match="actor_logstd"):
+        _ = Agent(OBS, 1, policy=policy).actor_logstd

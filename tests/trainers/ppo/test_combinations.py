@@ -1,4 +1,4 @@
-"""Action head × encoder × memory: every combination acts, is replayed by the update, learns, and resumes exactly."""
+"""Action head × encoder × recurrent core: each combination acts, is replayed by the update, learns and resumes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 import minerva
 from minerva.environments import EnvFactory
+from minerva.networks.actor_critic import ActorCriticOutput
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.ppo.update import make_batch, minibatches
 from tests.environments.tiny_envs import Noisy, Picking
-from tests.trainers.ppo.small_run import same_run, small_trainer
-from tests.trainers.test_resume import interrupt_at
+from tests.trainers.combinations import assert_loaded_policy_acts_alike
+from tests.trainers.ppo.small_run import assert_resumes_exactly, small_trainer
 
 VECTOR = spaces.Box(-1000, 1000, (6,), np.float32)
 IMAGE = spaces.Box(0, 255, (40, 36, 3), np.uint8)
@@ -51,10 +52,10 @@ def trainer_for(name: str, **fields: Any) -> PPOTrainer:
     return small_trainer(factory, **{"num_envs": 2, "rollout_steps": STEPS, "eval_max_steps": 3, **own, **fields})
 
 
-def stepped(trainer: PPOTrainer, obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Any, Tensor, Tensor]:
+def stepped(trainer: PPOTrainer, obs: Tensor, state: Tensor, starts: Tensor) -> ActorCriticOutput:
     """What policy and critic say of single observations, one step at a time."""
     with torch.no_grad():
-        return trainer.agent._look(obs, state * (1 - starts).unsqueeze(-1))
+        return trainer.agent.policy.forward_sequence(obs[None], state, starts[None])
 
 
 @every_case
@@ -66,15 +67,16 @@ def test_the_update_sees_what_acting_saw(name: str) -> None:
     for _ in range(2):  # the second one begins in the middle of episodes
         log_probs, values = [], []
         while not rollout.full:
-            obs, state, starts = rollout.current_obs.clone(), rollout.state.clone(), rollout.current_starts.clone()
+            now = rollout.current_obs, rollout.recurrent_state, rollout.current_episode_starts
+            obs, state, starts = (part.clone() for part in now)
             position = rollout.position
             trainer.collector.step()
-            parameters, value, after = stepped(trainer, obs, state, starts)
-            log_probs.append(agent.score(parameters, rollout.actions[position])[0].detach())
-            values.append(value)
-            torch.testing.assert_close(rollout.state, after, rtol=0, atol=1e-6)
+            params, value, after = stepped(trainer, obs, state, starts)
+            log_probs.append(agent.policy.head.log_prob(params, rollout.actions[position][None])[0].detach())
+            values.append(value[0])
+            torch.testing.assert_close(rollout.recurrent_state, after, rtol=0, atol=1e-6)
             states.add(float(after.sum()))
-        batch = make_batch(agent, rollout, trainer.config)
+        batch = make_batch(agent.policy, rollout, trainer.config)
         shape = (STEPS, trainer.config.num_envs)
         torch.testing.assert_close(batch.log_probs.reshape(shape), torch.stack(log_probs), rtol=0, atol=1e-6)
         torch.testing.assert_close(batch.values.reshape(shape), torch.stack(values), rtol=0, atol=1e-6)
@@ -97,16 +99,7 @@ def test_it_learns_and_its_policy_is_loaded(name: str, tmp_path: Path) -> None:
     observation, _ = env.reset(seed=0)
     actions = [policy.act(observation, deterministic) for deterministic in (True, False)]
     assert all(env.action_space.contains(action) for action in actions)
-    # The trained agent and the loaded policy agree, step after step where there is a memory.
-    policy.reset()
-    act = trainer.evaluation_policy()
-    group = trainer.evaluator._group
-    assert group is not None
-    rows = group.apply(np.zeros((1, trainer.action_dim), dtype=np.float32), np.array([7])).observations.copy()
-    for _ in range(3):
-        with torch.no_grad():
-            expected = act(torch.from_numpy(rows)).numpy()
-        np.testing.assert_allclose(policy.act_flat(rows), expected, rtol=1e-6, atol=1e-6)
+    assert_loaded_policy_acts_alike(trainer, policy)
     trainer.close()
 
 
@@ -114,20 +107,9 @@ def test_it_learns_and_its_policy_is_loaded(name: str, tmp_path: Path) -> None:
     "name", ["box, memory", "discrete", "multi-discrete, masks, memory", "discrete, image, masks, memory"]
 )
 def test_a_run_that_was_left_in_mid_rollout_goes_on_exactly(name: str, tmp_path: Path) -> None:
-    total = STEPS * CASES[name][1].get("num_envs", 2) * 4
-
-    whole = trainer_for(name)
-    whole.train(total, tmp_path / "whole")
-    whole.close()
-    first = trainer_for(name)
-    with pytest.raises(SystemExit):
-        first.train(total, tmp_path / "parts", callbacks=interrupt_at(total // 2 + 3 * first.config.num_envs))
-    first.close()
-    second = trainer_for(name)
-    second.load(tmp_path / "parts")
-    second.train(total)
-    second.close()
-    assert same_run(tmp_path / "whole", tmp_path / "parts")
+    num_envs = CASES[name][1].get("num_envs", 2)
+    total = STEPS * num_envs * 4
+    assert_resumes_exactly(lambda: trainer_for(name), [total // 2 + 3 * num_envs], total, tmp_path)
 
 
 # Masks
@@ -178,7 +160,7 @@ def test_minibatches_of_a_memory_are_whole_environments() -> None:
     for _ in range(2):
         while not rollout.full:
             trainer.collector.step()
-        batch = make_batch(trainer.agent, rollout, trainer.config)
+        batch = make_batch(trainer.agent.policy, rollout, trainer.config)
         rollout.carry_over()
     found = list(minibatches(batch, trainer.config, torch.Generator().manual_seed(0)))
     assert [part.obs.shape for part in found] == [(STEPS, 2, 2), (STEPS, 2, 2)]
@@ -186,7 +168,7 @@ def test_minibatches_of_a_memory_are_whole_environments() -> None:
     assert sorted(order) == [0, 1, 2, 3]
     for name, full in batch._asdict().items():
         parts = [getattr(part, name) for part in found]
-        if name == "state":
+        if name == "recurrent_state":
             assert torch.equal(torch.cat(parts), full[order]) and full.any()
         else:
             assert torch.equal(torch.cat(parts, dim=1), full[:, order]), name
@@ -200,7 +182,7 @@ def test_the_settings_of_a_memory_are_checked() -> None:
         small_trainer(num_envs=4, lstm_units=8, minibatch_size=48)
     with pytest.raises(ValueError, match=r"lstm_layer_norm: needs lstm_units"):
         small_trainer(lstm_layer_norm=True)
-    with pytest.raises(ValueError, match=r"compile: True is not for policies with a memory"):
+    with pytest.raises(ValueError, match=r"compile: True is not for recurrent policies"):
         small_trainer(lstm_units=8, minibatch_size=16, compile=True)
     with pytest.raises(ValueError, match=r"lstm_units: must be at least 1"):
         small_trainer(lstm_units=0)
@@ -256,16 +238,17 @@ def test_a_users_own_encoder(shared: bool, tmp_path: Path) -> None:
     trainer = small_trainer(Noisy, make_encoder=Squared, shared_encoder=shared)
     own = [module for module in trainer.agent.modules() if isinstance(module, Squared)]
     assert len(own) == (1 if shared else 2) and trainer.config.encoder == "custom"
-    assert trainer.agent.actor_mean[0].in_features == 7
+    for head in (trainer.agent.policy.policy_head, trainer.agent.policy.value_head):
+        assert isinstance(head, nn.Linear) and head.in_features == 7
     before = own[0].layer.weight.clone()
     trainer.train(16 * 3, tmp_path / "run")
     trainer.close()
     assert not torch.equal(own[0].layer.weight, before)
     observation = np.array([0.3, 1.0], dtype=np.float32)
-    expected = trainer.deterministic_action(torch.from_numpy(observation)[None]).detach().numpy()
+    expected = trainer.agent.get_deterministic_action(torch.from_numpy(observation)[None]).detach().numpy()
     found = minerva.load(tmp_path / "run", make_encoder=Squared).act(observation[None])
     np.testing.assert_allclose(found, expected.clip(-1, 1), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="encoder: 'custom' needs the function that makes it"):
+    with pytest.raises(ValueError, match="encoder: 'custom' needs the function that builds it"):
         minerva.load(tmp_path / "run")
 
 
@@ -278,8 +261,7 @@ def test_an_encoder_of_another_shape() -> None:
 
 def test_acting_asks_a_critic_with_an_encoder_of_its_own_for_nothing() -> None:
     trainer = small_trainer(Noisy, make_encoder=Squared)
-    assert trainer.agent.trunk is not None and trainer.agent.trunk.value is not None
-    for module in (trainer.agent.trunk.value, trainer.agent.critic):
+    for module in (trainer.agent.policy.value_encoder, trainer.agent.policy.value_head):
         module.register_forward_hook(lambda *_: pytest.fail("the critic was asked"))
     trainer.begin()
     trainer.collector.step()
@@ -317,7 +299,8 @@ def test_a_dict_of_an_image_and_numbers(tmp_path: Path) -> None:
             return {"picture": picture, "speed": self.np_random.normal(size=6).astype(np.float32)}
 
     trainer = small_trainer(Both, shared_encoder=True)
-    assert trainer.agent.trunk is not None and trainer.agent.trunk.policy.out_dim == 512 + 6
+    head = trainer.agent.policy.policy_head
+    assert isinstance(head, nn.Linear) and head.in_features == 512 + 6
     trainer.train(32, tmp_path / "run")
     trainer.close()
     observation, _ = Both().reset(seed=0)

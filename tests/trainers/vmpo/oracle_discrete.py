@@ -29,7 +29,7 @@ Groups = list[list[int]]
 def forward(p: Parameters, obs: Array, settings: Settings, masks: Array | None) -> tuple[Array, Array]:
     """Logits, -∞ where a mask forbids them, and values."""
     features = encode(p, "policy_encoder", obs, settings.ppo_like_backbone)
-    logits = features @ p["policy_logits.weight"].T + p["policy_logits.bias"]
+    logits = features @ p["policy_head.weight"].T + p["policy_head.bias"]
     if masks is not None:
         logits[masks == 0] = -np.inf
     of_value = encode(

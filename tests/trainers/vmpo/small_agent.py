@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,31 +9,25 @@ import torch
 from gymnasium import Space
 from torch import Tensor
 
+from minerva.acceleration.applied import moments
 from minerva.networks.heads import head_for
+from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.gaussian_mlp_policy import SquashedGaussianPolicy
+from minerva.trainers.vmpo.update import Batch
+from tests.networks.samples import move_parameters
 
 OBS, ACT = 2, 2
 LOW, HIGH = np.array([-1.0, 0.5], dtype=np.float32), np.array([3.0, 1.0], dtype=np.float32)
-Batch = dict[str, Tensor]
-
-
-@contextmanager
-def float64() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
+Data = dict[str, Tensor]
+"""A batch as the public `update` takes it."""
 
 
 def make_agent(seed: int = 0, **fields: Any) -> VMPOAgent:
     torch.manual_seed(seed)
     sizes = {"policy_layer_sizes": (3, 2), "value_layer_sizes": (3,)}
     agent = VMPOAgent(OBS, ACT, LOW, HIGH, "cpu", **{**sizes, **fields})
-    with torch.no_grad():  # away from the start: every part of the networks then matters
-        for parameter in agent.policy.parameters():
-            parameter.add_(torch.randn(parameter.shape), alpha=0.2)
+    move_parameters(agent.policy, 0.2)  # every part of the networks then matters
     return agent
 
 
@@ -44,7 +36,7 @@ def gaussian(agent: VMPOAgent) -> SquashedGaussianPolicy:
     return agent.policy
 
 
-def make_data(agent: VMPOAgent, rows: int = 16, seed: int = 0, optional: bool = True) -> Batch:
+def make_data(agent: VMPOAgent, rows: int = 16, seed: int = 0, optional: bool = True) -> Data:
     """A batch of an old policy somewhat away from the present one."""
     torch.manual_seed(seed + 100)
     obs = torch.randn(rows, OBS)
@@ -52,18 +44,45 @@ def make_data(agent: VMPOAgent, rows: int = 16, seed: int = 0, optional: bool = 
         mean, log_std = agent.policy(obs)
         mean, log_std = mean + 0.1 * torch.randn(mean.shape), log_std + 0.1 * torch.randn(mean.shape)
         actions, _ = gaussian(agent).sample_action(mean, log_std)
-    batch = {
+    return {
         "obs": obs,
         "actions": actions,
         "old_means": mean,
         "old_log_stds": log_std,
-        "returns": torch.randn(rows, 1) + 1,
-        "advantages": 2 * torch.randn(rows, 1) + 0.5,
+        **_outcomes(rows, optional),
     }
+
+
+def _outcomes(rows: int, optional: bool) -> Data:
+    """The part of a batch that is the same for every kind of action."""
+    batch = {"returns": torch.randn(rows, 1) + 1, "advantages": 2 * torch.randn(rows, 1) + 0.5}
     if optional:
-        batch["restarting_weights"] = (torch.arange(rows) % 5 != 3).to(obs.dtype).unsqueeze(-1)
+        batch["restarting_weights"] = (torch.arange(rows) % 5 != 3).to(torch.get_default_dtype()).unsqueeze(-1)
         batch["importance_weights"] = torch.rand(rows, 1) + 0.5
     return batch
+
+
+def make_rollout(agent: VMPOAgent, steps: int) -> RolloutBuffer:
+    """Two environments, over ends of both kinds; the policy that acted is the agent's."""
+    rollout = RolloutBuffer(steps, 2, OBS, ACT, torch.device("cpu"))
+    torch.manual_seed(8)
+    rollout.obs = torch.randn(steps + 1, 2, OBS)
+    rollout.actions = agent.act(rollout.obs[:-1].flatten(0, 1))[0].view(steps, 2, ACT)
+    rollout.rewards, rollout.position = torch.randn(steps, 2), steps
+    rollout.terminated[1, 0] = rollout.truncated[3, 1] = 1
+    rollout.restarting[2, 0] = rollout.restarting[4, 1] = 1
+    for name in ("terminated", "truncated", "restarting"):
+        setattr(rollout, name, getattr(rollout, name).to(rollout.obs.dtype))
+    return rollout
+
+
+def as_dict(batch: Batch, agent: VMPOAgent) -> Data:
+    """A batch of a rollout as the public `update` takes it."""
+    parts = batch._asdict()
+    old = dict(zip(agent.policy.head.param_names, parts.pop("old"), strict=True))
+    state, starts = parts.pop("recurrent_state"), parts.pop("episode_starts")
+    rows = {name: part if part.dim() == 2 else part.unsqueeze(-1) for name, part in parts.items()}
+    return {**rows, **old, **({"state": state, "starts": starts} if agent.state_dim else {})}
 
 
 def make_discrete_agent(space: Space[Any], masks: bool = False, seed: int = 0, **fields: Any) -> VMPOAgent:
@@ -74,13 +93,11 @@ def make_discrete_agent(space: Space[Any], masks: bool = False, seed: int = 0, *
     agent = VMPOAgent(
         OBS + mask_dim, head.action_dim, action_space=space, mask_dim=mask_dim, **{**sizes, **fields}
     )  # fmt: skip
-    with torch.no_grad():
-        for parameter in agent.policy.parameters():
-            parameter.add_(torch.randn(parameter.shape), alpha=0.5)
+    move_parameters(agent.policy, 0.5)
     return agent
 
 
-def make_discrete_data(agent: VMPOAgent, rows: int = 16, seed: int = 0, optional: bool = True) -> Batch:
+def make_discrete_data(agent: VMPOAgent, rows: int = 16, seed: int = 0, optional: bool = True) -> Data:
     """A batch of an old policy somewhat away from the present one; masks allow two thirds."""
     torch.manual_seed(seed + 100)
     policy = agent.policy
@@ -91,23 +108,16 @@ def make_discrete_data(agent: VMPOAgent, rows: int = 16, seed: int = 0, optional
     with torch.no_grad():
         logits = agent.act(obs)[2]
         logits = logits + 0.3 * torch.randn(logits.shape)
-        actions = policy.choose((logits,), False, None)
-    batch = {
+        actions = policy.head.sample((logits,), policy.head.draw_noise((rows,), None, logits))
+    return {
         "obs": obs,
         "actions": actions,
         "old_logits": logits,
-        "returns": torch.randn(rows, 1) + 1,
-        "advantages": 2 * torch.randn(rows, 1) + 0.5,
+        **_outcomes(rows, optional),
     }
-    if optional:
-        batch["restarting_weights"] = (torch.arange(rows) % 5 != 3).to(obs.dtype).unsqueeze(-1)
-        batch["importance_weights"] = torch.rand(rows, 1) + 0.5
-    return batch
 
 
 def learned(agent: VMPOAgent) -> dict[str, Any]:
     """Everything that an update may change."""
     tensors = {name: value.clone() for name, value in agent.state_dict().items()}
-    optimizers = agent.optimizer_state()
-    del optimizers["skipped"]
-    return {**tensors, **optimizers}
+    return {**tensors, **moments(agent.updater.state)}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from minerva import checkpointing
 from minerva.trainers.vmpo.trainer import VMPOTrainer
-from tests.trainers.ppo.small_run import metrics_of, same
+from tests.trainers.ppo.small_run import trained
 
 ROLLOUT = 16
+TOTAL = ROLLOUT * 5
 
 
 def small_trainer(env_id: Any = "Pendulum-v1", seed: int = 1, **fields: Any) -> VMPOTrainer:
@@ -28,20 +26,5 @@ def small_trainer(env_id: Any = "Pendulum-v1", seed: int = 1, **fields: Any) -> 
     return VMPOTrainer(env_id, seed, "cpu", **{**defaults, **fields})
 
 
-def state_of(folder: Path, which: str = "last") -> dict[str, Any]:
-    """A checkpoint's state, less the log's length in bytes, which the clock's numbers change."""
-    state: dict[str, Any] = checkpointing.read(folder / f"vmpo_{which}.pt")["state"]
-    del state["log_position"]
-    return state
-
-
-def same_run(one: Path, other: Path) -> bool:
-    return same(state_of(one), state_of(other)) and repr(metrics_of(one)) == repr(metrics_of(other))
-
-
-def interrupt_at(step: int) -> Callable[[Any], None]:
-    def look(trainer: Any) -> None:
-        if trainer.env_steps == step:
-            signal.raise_signal(signal.SIGTERM)
-
-    return look
+def train(folder: Path, total_steps: int = TOTAL, callbacks: Any = None, **fields: Any) -> VMPOTrainer:
+    return trained(small_trainer(**fields), total_steps, folder, callbacks)

@@ -9,15 +9,33 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from minerva.storage.rollout import RolloutBuffer
-from minerva.trainers.vmpo.acting import make_actor
-from minerva.trainers.vmpo.agent import VMPOAgent, make_batch
-from minerva.trainers.vmpo.discrete_policy import DiscretePolicy
+from minerva.trainers.actor import Actor
+from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.update import make_batch
 from minerva.utils.running_norm import RunningNorm
+from minerva.utils.seeding import torch_generator
 from tests.objectives import oracle_ppo, oracle_vmpo
 from tests.trainers.acting import on_tensors
-from tests.trainers.vmpo.small_agent import ACT, HIGH, LOW, OBS, gaussian, make_agent, make_data, make_discrete_agent
+from tests.trainers.vmpo.small_agent import (
+    ACT,
+    HIGH,
+    LOW,
+    OBS,
+    as_dict,
+    gaussian,
+    make_agent,
+    make_data,
+    make_discrete_agent,
+)
 
-NO_MEMORY = torch.zeros(5, 0), torch.zeros(5)
+NOT_RECURRENT = torch.zeros(5, 0), torch.zeros(5)
+
+
+def chosen(agent: VMPOAgent, raw: Tensor, seed: int | None = None) -> Tensor:
+    """The most likely actions at the start of episodes, or sampled ones."""
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    return agent.act_recurrent(raw, agent.initial_state(len(raw)), seed is None, generator)[0]
+
 
 # The agent
 
@@ -47,10 +65,10 @@ def test_acting_in_one_observation_or_many() -> None:
     raw = torch.randn(6, OBS) * 5 + 20
     mean, log_std, value = agent.policy.forward_all(agent.obs_normalizer(raw))
     found = agent.act(raw, deterministic=True)
-    for x, expected in zip(found, (gaussian(agent).squash(mean), value, mean, log_std), strict=True):
+    for x, expected in zip(found, (gaussian(agent).head.squash(mean), value, mean, log_std), strict=True):
         torch.testing.assert_close(x, expected.detach())
     torch.testing.assert_close(agent.value(raw), value.detach())
-    torch.testing.assert_close(agent.choose(raw, True), found[0])
+    torch.testing.assert_close(chosen(agent, raw), found[0])
     single = agent.act(raw[2], deterministic=True)
     assert [tuple(x.shape) for x in single] == [(ACT,), (1,), (ACT,), (ACT,)]
     for one, many in zip(single, found, strict=True):
@@ -60,21 +78,21 @@ def test_acting_in_one_observation_or_many() -> None:
     np.testing.assert_array_equal(arrays[0], found[0].numpy())
     # Sampled: from the generator alone.
     first = agent.act(raw, generator=torch.Generator().manual_seed(1))[0]
-    assert torch.equal(first, agent.choose(raw, False, torch.Generator().manual_seed(1)))
+    assert torch.equal(first, chosen(agent, raw, seed=1))
     assert not torch.equal(first, found[0])
 
 
 @pytest.mark.parametrize("fields", [{}, {"shared_encoder": True}, {"ppo_like_backbone": True}])
 def test_the_actor_of_a_rollout_acts_as_the_policy_does_whatever_was_written_to_it(fields: dict[str, Any]) -> None:
     agent, obs = make_agent(**fields, policy_lr=0.1), torch.randn(5, OBS)
-    act = on_tensors(make_actor(agent, torch.Generator().manual_seed(1)))
-    reference = torch.Generator().manual_seed(1)
+    act = on_tensors(Actor(agent.policy, 1))
+    reference = torch_generator(1, "action_noise")
 
     def check() -> Tensor:
         with torch.no_grad():
             mean, log_std = agent.policy(obs)
             expected, _ = gaussian(agent).sample_action(mean, log_std, False, reference)
-        found, _ = act(obs, *NO_MEMORY)
+        found, _ = act(obs, *NOT_RECURRENT)
         assert found.dtype == torch.float32
         torch.testing.assert_close(found, expected)
         return found
@@ -93,18 +111,17 @@ def test_the_actor_of_a_rollout_acts_as_the_policy_does_whatever_was_written_to_
 
 
 @pytest.mark.formula(
-    "minerva.trainers.vmpo.acting",
-    r"u = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)",
-    r"a_j = c_j + h_j \tanh(u_j)",
+    "minerva.networks.heads.GaussianHead.sample_numpy", r"a = \mu + \sigma \xi, \quad \xi \sim \mathcal{N}(0, I)"
 )
+@pytest.mark.formula("minerva.networks.heads.SquashedGaussianHead.numpy_sampler.sample", r"a_j = c_j + h_j \tanh(u_j)")
 @pytest.mark.parametrize("ppo_like_backbone", [False, True])
 def test_the_actor_of_a_rollout_squashes_noise_around_the_mean_of_the_oracles_network(ppo_like_backbone: bool) -> None:
     agent, obs = make_agent(ppo_like_backbone=ppo_like_backbone), torch.randn(5, OBS)
-    found, _ = on_tensors(make_actor(agent, torch.Generator().manual_seed(1)))(obs, *NO_MEMORY)
+    found, _ = on_tensors(Actor(agent.policy, 1))(obs, *NOT_RECURRENT)
     networks = {name: value.detach().double().numpy() for name, value in agent.policy.named_parameters()}
     settings = oracle_vmpo.Settings(ppo_like_backbone=ppo_like_backbone)
     mean, log_std, _ = oracle_vmpo.forward(networks, obs.double().numpy(), settings)
-    noise = torch.randn(5, ACT, generator=torch.Generator().manual_seed(1)).double().numpy()
+    noise = torch.randn(5, ACT, generator=torch_generator(1, "action_noise")).double().numpy()
     share = 1 / (1 + np.exp(-2 * (mean + np.exp(log_std) * noise)))  # (1 + tanh u) / 2
     np.testing.assert_allclose(found.numpy(), LOW + (HIGH - LOW) * share, rtol=1e-5, atol=1e-6)
 
@@ -133,7 +150,7 @@ def test_acting_and_updating_see_the_same_observations() -> None:
         assert agent.update({"obs": np.full((4, 1), np.inf, np.float32), **batch}) is None
 
 
-# Discrete actions, and memories
+# Discrete actions, and recurrent policies
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(4)])
@@ -141,39 +158,39 @@ def test_discrete_actions_come_with_their_logits(space: Space[Any]) -> None:
     agent = make_discrete_agent(space)
     raw = torch.randn(5, OBS)
     action, value, logits = agent.act(raw, deterministic=True)
-    policy = agent.policy
-    assert isinstance(policy, DiscretePolicy)
-    assert torch.equal(action, policy.head.mode((logits,))) and torch.equal(action, agent.choose(raw, True))
+    assert torch.equal(action, agent.policy.head.mode((logits,))) and torch.equal(action, chosen(agent, raw))
     torch.testing.assert_close(value, agent.value(raw))
     single = agent.act(raw[3].numpy(), deterministic=True)
     assert all(isinstance(part, np.ndarray) for part in single) and single[0].shape == action[3].shape
     np.testing.assert_allclose(single[2], logits[3].numpy(), rtol=1e-5)
     sampled = agent.act(raw, generator=torch.Generator().manual_seed(1))[0]
-    assert torch.equal(sampled, agent.choose(raw, False, torch.Generator().manual_seed(1)))
+    assert torch.equal(sampled, chosen(agent, raw, seed=1))
 
 
 @pytest.mark.parametrize("fields", [{}, {"lstm_units": 3}, {"lstm_units": 3, "shared_encoder": True}])
 @pytest.mark.parametrize("space", [None, spaces.Discrete(3), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(4)])
-def test_the_actor_of_a_rollout_steps_as_the_agent_does(space: Space[Any] | None, fields: dict[str, Any]) -> None:
+def test_the_actor_of_a_rollout_steps_as_the_policy_does(space: Space[Any] | None, fields: dict[str, Any]) -> None:
     agent = make_agent(**fields) if space is None else make_discrete_agent(space, **fields)
-    act = on_tensors(make_actor(agent, torch.Generator().manual_seed(1)))
-    reference = torch.Generator().manual_seed(1)
+    act = on_tensors(Actor(agent.policy, 1))
+    reference = torch_generator(1, "action_noise")
     state = torch.randn(5, agent.state_dim)
     for starts in (torch.zeros(5), torch.tensor([0.0, 1.0, 0.0, 0.0, 1.0])):
         obs = torch.randn(5, OBS)
-        expected, after = agent.step(obs, state, starts, reference)
+        with torch.no_grad():
+            params, _, after = agent.policy.forward_sequence(obs[None], state, starts[None])
+        noise = agent.policy.head.draw_noise((5,), reference, obs)
+        expected = agent.policy.head.sample(tuple(part[0] for part in params), noise)
         found, state = act(obs, state, starts)
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(state, after)
         assert found.dtype == state.dtype == torch.float32
 
 
-def test_with_a_memory_choices_depend_on_what_was_seen() -> None:
+def test_choices_of_a_recurrent_policy_depend_on_what_was_seen() -> None:
     agent = make_agent(lstm_units=4)
     raw = torch.randn(3, OBS)
-    first, state = agent.choose_on(raw, agent.empty_state(3), deterministic=True)
-    second, _ = agent.choose_on(raw, state, deterministic=True)
-    torch.testing.assert_close(first, agent.choose(raw, True))
+    first, state = agent.act_recurrent(raw, agent.initial_state(3), deterministic=True)
+    second, _ = agent.act_recurrent(raw, state, deterministic=True)
     torch.testing.assert_close(first, agent.act(raw, deterministic=True)[0])
     assert agent.state_dim == 16 and not torch.allclose(first, second)
 
@@ -216,22 +233,22 @@ def test_a_box_may_stand_for_its_bounds() -> None:
 # The batch of a rollout
 
 
-@pytest.mark.formula("minerva.trainers.vmpo.agent", r"A_t = \delta_t", r"R_t = A_t + V(s_t)")
+@pytest.mark.formula("minerva.trainers.on_policy", r"A_t = \delta_t", r"R_t = A_t + V(s_t)")
 @pytest.mark.parametrize("estimator", ["returns", "dae", "gae"])
 def test_batch_of_a_rollout_against_the_oracle(estimator: str) -> None:
     agent = make_agent(advantage_estimator=estimator, gamma=0.9, gae_lambda=0.8)
     torch.manual_seed(0)
     rollout = RolloutBuffer(9, 2, OBS, ACT, torch.device("cpu"))
     rollout.begin(torch.randn(2, OBS))
-    act = on_tensors(make_actor(agent, torch.Generator().manual_seed(0)))
+    act = on_tensors(Actor(agent.policy, 0))
     for t in range(9):
         terminated, truncated, restarting = torch.zeros(2), torch.zeros(2), torch.zeros(2)
         terminated[0], truncated[1] = float(t in (3, 8)), float(t == 5)
         restarting[0], restarting[1] = float(t == 4), float(t == 6)
         rewards = torch.randn(2) * (1 - restarting)
-        actions, _ = act(rollout.current_obs, rollout.state, rollout.current_starts)
+        actions, _ = act(rollout.current_obs, rollout.recurrent_state, rollout.current_episode_starts)
         rollout.add(actions, torch.randn(2, OBS), rewards, terminated, truncated, restarting)
-    batch = make_batch(agent, rollout)
+    batch = as_dict(make_batch(agent.policy, rollout, agent.config), agent)
     networks = {name: value.detach().double().numpy() for name, value in agent.policy.named_parameters()}
     obs = rollout.obs.double().numpy()
     mean, log_std, value = oracle_vmpo.forward(networks, obs.reshape(20, OBS), oracle_vmpo.Settings())
@@ -252,6 +269,7 @@ def test_batch_of_a_rollout_against_the_oracle(estimator: str) -> None:
         "returns": returns.reshape(18, 1),
         "advantages": advantages.reshape(18, 1),
         "restarting_weights": 1 - rollout.restarting.numpy().reshape(18, 1),
+        "importance_weights": np.ones((18, 1)),
     }
     assert batch.keys() == expected.keys() and batch["restarting_weights"].sum() == 16
     for name, array in expected.items():

@@ -16,6 +16,7 @@ def test_defaults_are_the_specifications() -> None:
         "alpha_lr": 1e-4, "max_grad_norm": 10.0, "optimizer_type": "adam", "sgd_momentum": 0.9, "shared_encoder": False,
         "ppo_like_backbone": False, "m_steps": 1, "num_envs": 1, "normalize_obs": True, "normalize_reward": False,
         "control_variate": False, "log_std_init": 0.0, "lstm_units": None, "lstm_layer_norm": False,
+        "encoder": "auto", "minibatches": 1, "recompute_advantages": False, "anneal_lr": False,
     }  # fmt: skip
     assert {name: getattr(config, name) for name in expected} == expected
 
@@ -47,8 +48,9 @@ def test_defaults_are_the_specifications() -> None:
         ({"lstm_layer_norm": True}, "lstm_layer_norm: needs lstm_units, got True without them; give both"),
         (
             {"lstm_units": 4, "compile": True},
-            r"compile: True is not for policies with a memory \(lstm_units\); use 'auto'",
+            r"compile: True is not for recurrent policies \(lstm_units\); use 'auto'",
         ),
+        ({"encoder": "lstm"}, "encoder: must be 'auto' or 'mlp' or 'cnn' or 'custom', got 'lstm'"),
         ({"compile": "yes"}, "compile: must be 'auto', True or False, got 'yes'"),
     ],
 )

@@ -11,10 +11,11 @@ import torch
 from gymnasium import Space, spaces
 
 from minerva.trainers.vmpo.agent import VMPOAgent
-from tests.objectives import oracle_vmpo
+from tests.networks.samples import float64
 from tests.trainers.ppo.small_run import same
 from tests.trainers.vmpo import oracle_discrete
-from tests.trainers.vmpo.small_agent import OBS, float64, learned, make_discrete_agent, make_discrete_data
+from tests.trainers.vmpo.against_oracle import assert_same_as_oracle, oracle_state
+from tests.trainers.vmpo.small_agent import OBS, learned, make_discrete_agent, make_discrete_data
 
 CHOICE, CHOICES, SWITCHES = spaces.Discrete(3, start=5), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(2)
 VARIANTS: list[tuple[Space[Any], bool, dict[str, Any]]] = [
@@ -35,7 +36,7 @@ VARIANTS: list[tuple[Space[Any], bool, dict[str, Any]]] = [
     r"L_\alpha = \sum_k \alpha_k (\epsilon_k - D_k)",
 )
 @pytest.mark.formula(
-    "minerva.trainers.vmpo.kinds",
+    "minerva.networks.heads",
     r"H(\pi'_t, \pi_t) = H(\pi'_t) + \mathrm{KL}(\pi'_t \,\|\, \pi_t)",
     r"D_t = \mathrm{KL}(\pi'_t \,\|\, \pi_t)",
 )
@@ -51,13 +52,7 @@ def test_whole_updates_against_the_oracle(
     with float64():
         agent = make_discrete_agent(space, masks, **fields)
         batches = [make_discrete_data(agent, rows=10, seed=seed, optional=optional) for seed in range(2)]
-        settings = {name: value for name, value in fields.items() if name != "temperature_init"}
-        duals = {"eta": agent.log_temperature, "policy": agent.log_alpha}
-        state = oracle_vmpo.State(
-            {name: value.detach().numpy().copy() for name, value in agent.policy.named_parameters()},
-            {name: parameter.detach().numpy().copy() for name, parameter in duals.items()},
-            settings=oracle_vmpo.Settings(**settings),
-        )
+        state = oracle_state(agent, fields)
         for batch in batches:  # the second one finds moments that are there
             metrics = agent.update(batch)
             arrays = {name: value.numpy() for name, value in batch.items()}
@@ -69,10 +64,7 @@ def test_whole_updates_against_the_oracle(
             assert metrics is not None
             for name, value in expected.items():
                 assert metrics[name] == pytest.approx(value, rel=1e-5, abs=1e-7), name
-        for name, parameter in agent.policy.named_parameters():
-            np.testing.assert_allclose(parameter.detach().numpy(), state.networks[name], rtol=1e-5, atol=1e-6)
-        found = torch.stack([agent.log_temperature, agent.log_alpha])
-        np.testing.assert_allclose(found.detach().numpy(), list(state.duals.values()), rtol=1e-7)
+        assert_same_as_oracle(agent, state)
 
 
 def test_metrics_have_one_divergence_and_one_multiplier() -> None:

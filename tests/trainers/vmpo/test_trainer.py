@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import re
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,57 +12,44 @@ import pytest
 import torch
 
 import minerva
-from minerva.checkpointing import CheckpointError
-from minerva.trainers import on_policy
-from minerva.trainers.accelerate import compiler_available
 from minerva.trainers.vmpo import trainer as trainer_module
-from minerva.trainers.vmpo.agent import make_batch
 from minerva.trainers.vmpo.trainer import VMPOTrainer
+from minerva.trainers.vmpo.update import Batch, make_batch
 from minerva.utils.running_norm import RunningNorm
-from tests.trainers.ppo.small_run import logged, metrics_of, same
-from tests.trainers.vmpo.small_run import ROLLOUT, interrupt_at, same_run, small_trainer, state_of
-
-TOTAL = ROLLOUT * 5
-
-
-def train(folder: Path, total_steps: int = TOTAL, callbacks: Any = None, **fields: Any) -> VMPOTrainer:
-    trainer = small_trainer(**fields)
-    try:
-        trainer.train(total_steps, folder, callbacks)
-    finally:
-        trainer.close()
-    return trainer
-
+from tests.environments.tiny_envs import Pulse, Talking
+from tests.trainers.ppo.small_run import logged, metrics_of, same, state_of
+from tests.trainers.vmpo.small_run import ROLLOUT, TOTAL, small_trainer, train
 
 # Learning rates
 
 
-@pytest.mark.formula("minerva.trainers.vmpo.trainer", r"1 - \frac{u - 1}{U}")
+@pytest.mark.formula("minerva.trainers.on_policy", r"s_u = 1 - \frac{u - 1}{U}")
 def test_learning_rates_fall_linearly_where_that_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = small_trainer(anneal_lr=True, policy_lr=0.008, eval_episodes=0)
-    shares = []
-    learn = trainer.agent.learn
+    scales = []
+    learn = trainer.updater.learn
 
-    def watch(batch: Any, share: float, *rest: Any) -> Any:
-        shares.append(share)
-        return learn(batch, share, *rest)
+    def watch(batch: Batch, lr_scale: float, *rest: Any) -> Any:
+        scales.append(lr_scale)
+        return learn(batch, lr_scale, *rest)
 
-    monkeypatch.setattr(trainer.agent, "learn", watch)
+    monkeypatch.setattr(trainer.updater, "learn", watch)
     trainer.train(ROLLOUT * 4, tmp_path / "run")
     trainer.close()
-    assert shares == [1.0, 0.75, 0.5, 0.25]
+    assert scales == [1.0, 0.75, 0.5, 0.25]
     assert [rate for _, rate in logged(tmp_path / "run", "charts/learning_rate")] == [0.008, 0.006, 0.004, 0.002]
 
 
-def test_a_share_of_the_rates_slows_policy_and_critic_and_leaves_the_duals(tmp_path: Path) -> None:
+def test_a_scale_of_the_rates_slows_policy_and_critic_and_leaves_the_duals() -> None:
     agents = []
-    for share in (0.0, 1.0):
+    for lr_scale in (0.0, 1.0):
         trainer = small_trainer(m_steps=1)
         trainer.collector.begin()
         while not trainer.collector.rollout.full:
             trainer.collector.step()
         before = {name: part.clone() for name, part in trainer.agent.state_dict().items()}
-        assert trainer.agent.learn(make_batch(trainer.agent, trainer.collector.rollout), share) is not None
+        batch = make_batch(trainer.agent.policy, trainer.collector.rollout, trainer.config)
+        assert trainer.updater.learn(batch, lr_scale) is not None
         trainer.close()
         agents.append({name: not torch.equal(part, before[name]) for name, part in trainer.agent.state_dict().items()})
     still, moved = agents
@@ -77,113 +62,6 @@ def test_a_share_of_the_rates_slows_policy_and_critic_and_leaves_the_duals(tmp_p
 def test_learning_rates_stay_by_default(tmp_path: Path) -> None:
     train(tmp_path / "run", ROLLOUT * 3, policy_lr=0.008, eval_episodes=0)
     assert {rate for _, rate in logged(tmp_path / "run", "charts/learning_rate")} == {0.008}
-
-
-# Resume
-
-
-def assert_resumes_exactly(folder: Path, stops: list[int], total: int, **fields: Any) -> None:
-    train(folder / "whole", total, **fields)
-    for i, stop in enumerate([*stops, total]):
-        trainer = small_trainer(**fields)
-        if i:
-            trainer.load(folder / "run")
-        with pytest.raises(SystemExit) if stop < total else nullcontext():
-            trainer.train(total, folder / "run", interrupt_at(stop) if stop < total else None)
-        trainer.close()
-    assert same_run(folder / "whole", folder / "run")
-    assert state_of(folder / "run")["updates"] == total // trainer.config.batch_size
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"env_id": "Hopper-v5", "num_envs": 2, "eval_max_steps": 3, "advantage_estimator": "gae"},
-        {"optimizer_type": "sgd", "normalize_reward": True, "ppo_like_backbone": True},
-        {"minibatches": 4, "recompute_advantages": True, "anneal_lr": True, "m_steps": 2},
-    ],
-)
-def test_a_run_goes_on_bit_for_bit(fields: dict[str, Any], tmp_path: Path) -> None:
-    # Before the first update, in the middle of a rollout, at its end, after it.
-    count = fields.get("num_envs", 1)
-    stops = [count * step for step in (1, ROLLOUT - 1, ROLLOUT, ROLLOUT + 1, 3 * ROLLOUT + 5)]
-    assert_resumes_exactly(tmp_path, stops, count * TOTAL, **fields)
-
-
-@pytest.mark.parametrize("step", range(2, 2 * ROLLOUT, 5))
-def test_any_step_is_a_good_one_to_resume_from(step: int, tmp_path: Path) -> None:
-    # Episodes of 7 steps: ends, restarting steps and first steps come by in turn.
-    fields: dict[str, Any] = {"env_kwargs": {"max_episode_steps": 7}, "eval_episodes": 0, "m_steps": 1}
-    assert_resumes_exactly(tmp_path, [step], 3 * ROLLOUT, **fields)
-
-
-@pytest.mark.skipif(
-    not compiler_available() and not os.environ.get("CI"), reason="no C++ compiler is installed (Debian: g++)"
-)
-def test_a_compiled_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    train(tmp_path / "whole", ROLLOUT * 3, compile=True, eval_episodes=0)
-    train(tmp_path / "run", ROLLOUT * 3, lambda trainer: trainer.env_steps < ROLLOUT + 3, compile=True, eval_episodes=0)
-    # Whatever the rest of the run is started with: what was decided at its start is kept.
-    trainer = small_trainer(compile=False, eval_episodes=0)
-    trainer.load(tmp_path / "run")
-    trainer.train(ROLLOUT * 3)
-    trainer.close()
-    assert state_of(tmp_path / "run")["compiled"] is True
-    assert same_run(tmp_path / "whole", tmp_path / "run")
-
-
-@pytest.mark.parametrize(("total_steps", "compiled"), [(ROLLOUT * 10, True), (ROLLOUT * 9, False)])
-def test_long_runs_are_compiled(
-    total_steps: int, compiled: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(trainer_module, "COMPILED_FROM", 20)
-    monkeypatch.setattr(trainer_module, "compiler_available", lambda: True)
-    trainer = small_trainer(compile="auto", eval_episodes=0)
-    asked: list[tuple[bool, bool]] = []
-    monkeypatch.setattr(trainer.agent, "use_accelerated", lambda *what: asked.append(what))
-    trainer.train(total_steps, tmp_path / "run", lambda trainer: trainer.env_steps < 5)
-    trainer.close()
-    assert asked == [(compiled, False)] and state_of(tmp_path / "run")["compiled"] == compiled
-
-
-def test_without_a_compiler_steps_run_as_they_are(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(on_policy, "compiler_available", lambda: False)
-    train(tmp_path / "run", ROLLOUT, compile=True, console=True, eval_episodes=0)
-    assert "No C++ compiler is installed" in capsys.readouterr().out
-    assert state_of(tmp_path / "run")["compiled"] is False
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"policy_layer_sizes": (9,)}, r"was made with policy_layer_sizes = \[8, 8\], got \[9\]"),
-        ({"value_layer_sizes": (9,)}, r"was made with value_layer_sizes = \[8, 8\], got \[9\]"),
-        ({"shared_encoder": True}, "was made with shared_encoder = False, got True"),
-        ({"ppo_like_backbone": True}, "was made with ppo_like_backbone = False, got True"),
-        ({"normalize_obs": False}, "was made with normalize_obs = True, got False"),
-        ({"lstm_units": 4}, "was made with lstm_units = None, got 4"),
-        ({"normalize_reward": True}, "was made with normalize_reward = False, got True"),
-        ({"rollout_steps": 8}, "was made with rollout_steps = 16, got 8"),
-        ({"optimizer_type": "sgd"}, "was made with optimizer_type = adam, got sgd"),
-    ],
-)
-def test_a_checkpoint_of_another_shape_is_refused(fields: dict[str, Any], message: str, tmp_path: Path) -> None:
-    train(tmp_path / "run", ROLLOUT, eval_episodes=0)
-    trainer = small_trainer(**fields)
-    with pytest.raises(CheckpointError, match=message):
-        trainer.load(tmp_path / "run")
-    trainer.close()
-
-
-def test_a_new_run_may_start_with_the_policy_of_another(tmp_path: Path) -> None:
-    old = train(tmp_path / "run", ROLLOUT * 2, eval_episodes=0)
-    trainer = small_trainer(seed=5)
-    trainer.init_from(tmp_path / "run")
-    trainer.close()
-    assert same(dict(trainer.agent.state_dict()), dict(old.agent.state_dict()))
 
 
 # Evaluation
@@ -203,7 +81,7 @@ def test_a_trained_policy_acts_from_its_checkpoint(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "vmpo_best.pt").exists()
     policy = minerva.load(tmp_path / "run")
     obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    expected = trainer.deterministic_action(torch.from_numpy(obs)).numpy()
+    expected = trainer.agent.act(obs, deterministic=True)[0]
     np.testing.assert_array_equal(policy.act(obs), expected)
     assert policy.act(obs[0]).shape == (1,)
     # Pendulum's bounds are ±2, and come with the checkpoint.
@@ -216,32 +94,32 @@ def test_a_trained_policy_acts_from_its_checkpoint(tmp_path: Path) -> None:
 
 def test_what_is_learned_from_is_what_the_policy_saw_and_did(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     trainer = small_trainer("HalfCheetah-v5", num_envs=2, eval_episodes=0, policy_lr=3e-3)
-    normalizer, act = trainer.agent.obs_normalizer, trainer.collector._act
+    normalizer, act = trainer.agent.obs_normalizer, trainer.collector.actor
     assert isinstance(normalizer, RunningNorm)
     seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
     batches = []
-    update = trainer.agent.learn
+    learn = trainer.updater.learn
 
-    def watch_act(obs: Any, *memory: Any) -> tuple[Any, Any]:
-        actions, state = act(obs, *memory)
+    def watch_act(obs: Any, *memory: Any) -> tuple[Any, Any, Any]:
+        actions, *rest = act(obs, *memory)
         rows = torch.tensor(obs)
         with torch.no_grad():
             seen.append((rows, torch.tensor(actions), trainer.agent.policy(rows)[0]))
-        return actions, state
+        return actions, *rest
 
-    def watch_update(batch: dict[str, torch.Tensor], share: float, *rest: Any) -> Any:
+    def watch_update(batch: Batch, *rest: Any) -> Any:
         obs, actions, means = (torch.stack(parts).flatten(0, 1) for parts in zip(*seen, strict=True))
-        assert torch.equal(batch["obs"], obs) and torch.equal(batch["actions"], actions)
-        torch.testing.assert_close(batch["old_means"], means, rtol=0, atol=1e-5)
+        assert torch.equal(batch.obs, obs) and torch.equal(batch.actions, actions)
+        torch.testing.assert_close(batch.old[0], means, rtol=0, atol=1e-5)
         seen.clear()
         statistics = normalizer.mean.clone()
-        metrics = update(batch, share, *rest)
+        metrics = learn(batch, *rest)
         assert torch.equal(normalizer.mean, statistics)
         batches.append(metrics)
         return metrics
 
-    monkeypatch.setattr(trainer.collector, "_act", watch_act)
-    monkeypatch.setattr(trainer.agent, "learn", watch_update)
+    monkeypatch.setattr(trainer.collector, "actor", watch_act)
+    monkeypatch.setattr(trainer.updater, "learn", watch_update)
     trainer.train(ROLLOUT * 2 * 4, tmp_path / "run")
     trainer.close()
     assert len(batches) == 4
@@ -320,15 +198,15 @@ def test_a_bad_update_is_skipped_and_the_run_goes_on(monkeypatch: pytest.MonkeyP
     trainer = small_trainer(eval_episodes=0)
     kept: list[Any] = []
 
-    def poisoned(*arguments: Any) -> dict[str, torch.Tensor]:
+    def poisoned(*arguments: Any) -> Batch:
         nonlocal calls
         calls += 1
         batch = honest(*arguments)
         if calls == 2:
-            batch["advantages"][3] = math.nan
+            batch.advantages[3] = math.nan
         if calls in (2, 3):
             parameters = {name: value.clone() for name, value in trainer.agent.named_parameters()}
-            kept.append((parameters, trainer.agent.optimizer_state()))
+            kept.append((parameters, trainer.optimizer_state()))
         return batch
 
     monkeypatch.setattr(trainer_module, "make_batch", poisoned)
@@ -343,12 +221,19 @@ def test_a_bad_update_is_skipped_and_the_run_goes_on(monkeypatch: pytest.MonkeyP
     assert [step for step, _ in logged(tmp_path / "run", "loss/total")] == [16, 48, 64]
 
 
+def test_skipped_updates_are_part_of_the_state() -> None:
+    trainer = small_trainer()
+    trainer.load_optimizer_state({**trainer.optimizer_state(), "skipped": 7})
+    trainer.close()
+    assert trainer.agent.skipped == 7 == trainer.optimizer_state()["skipped"]
+
+
 def test_an_ill_run_is_told_so_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     # Steps that are far too large for bounds that are far too small.
     train(tmp_path / "run", ROLLOUT * 12, console=True, eval_episodes=0, policy_lr=0.05, epsilon_mu=1e-6)
     said = capsys.readouterr().out
     assert said.count("times as far as epsilon_mu allows") == 1
-    assert "kl_mean" in state_of(tmp_path / "run")["health"]["spoken"]
+    assert "kl_mean" in state_of(tmp_path / "run")["health"]["warned"]
     trainer = small_trainer(console=True, eval_episodes=0, policy_lr=0.05, epsilon_mu=1e-6)
     trainer.load(tmp_path / "run")
     trainer.train(ROLLOUT * 20)
@@ -390,14 +275,6 @@ class Boundless(gymnasium.Env[Any, Any]):
         return np.zeros(1, dtype=np.float32), {}
 
 
-class Talking(gymnasium.Env[Any, Any]):
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
-    action_space = gymnasium.spaces.Text(5)
-
-    def reset(self, **_: Any) -> Any:
-        return np.zeros(1, dtype=np.float32), {}
-
-
 def test_mistakes() -> None:
     with pytest.raises(ValueError, match=r"env: .* whose bounds must be finite for vmpo, .*; wrap it .*, or use ppo"):
         VMPOTrainer(Boundless, 1, "cpu")
@@ -419,24 +296,8 @@ def test_seed_decides_the_weights_and_leaves_the_global_generator_alone() -> Non
         trainer.close()
 
 
-class Pulse(gymnasium.Env[Any, Any]):
-    """Pays for a positive action, ends after four steps."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
-    action_space = gymnasium.spaces.Box(-1, 1, (1,))
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.time = 0
-        return np.zeros(1, dtype=np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time += 1
-        return np.zeros(1, dtype=np.float32), float(action[0]), self.time == 4, False, {}
-
-
 def test_it_learns(tmp_path: Path) -> None:
-    trainer = small_trainer(Pulse, rollout_steps=128, m_steps=10, policy_lr=0.005, value_lr=0.01, seed=0)
+    trainer = small_trainer(Pulse, rollout_steps=128, m_steps=10, policy_lr=0.005, value_lr=0.01, seed=1)
     result = trainer.train(128 * 12, tmp_path / "run")
     trainer.close()
     assert result.first_evaluation is not None and result.last_evaluation is not None

@@ -1,0 +1,1 @@
+"""How an update runs: flat parameters, functional optimizers, compiling, CUDA graphs, and what chooses among them."""
