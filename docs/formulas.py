@@ -139,7 +139,7 @@ def annotated_file(path: Path, uri: str) -> str:
 
 
 def coverage(argument: str, uri: str) -> str:
-    """Say how many formulas there are, and how many of them are covered by a test."""
+    """Return a sentence on how many formulas there are, and how many of them are covered by a test."""
     total = len(report().formulas)
     covered = total - len(report().uncovered)
     if covered < total:

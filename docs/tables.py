@@ -86,7 +86,7 @@ def results_in_short(algo: str, uri: str) -> str:
 
 
 def shortfalls(algo: str, uri: str) -> str:
-    """Say in one sentence which targets were not reached."""
+    """Return a sentence on which targets were not reached."""
     rows = _rows(algo)
     missed = [f"{row.cells['task']} at {row.cells['steps']} steps" for row in rows if not row.reached]
     if not missed:

@@ -1,6 +1,6 @@
-"""How fast training is on this machine, and what the time goes into.
+"""Measure the speed of training on this machine, and where the time goes.
 
-What is measured is `train` itself, with clocks around acting, stepping the environments and updating.
+It runs `train` itself, with clocks around acting, stepping the environments and updating.
 """
 
 from __future__ import annotations
@@ -26,81 +26,81 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SECONDS = 20.0
-"""How long is measured by default."""
-ENDLESS = 10**12
-"""Steps that no measurement comes to."""
+"""Default duration of a measurement."""
+NO_STEP_LIMIT = 10**12
+"""More steps than any measurement takes."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Seconds before the first step of an environment."""
+    """Start-up time: seconds before the first environment step."""
 
     imports: float
-    making: float  # of environments and networks
-    opening: float  # of the run: its folder, the first checkpoint and the first episodes
+    making: float  # building environments and networks
+    opening: float  # starting the run: its folder, the first checkpoint and the first episodes
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """Sum of all parts."""
         return self.imports + self.making + self.opening
 
 
 @dataclass(frozen=True)
 class Window:
-    """What was done while the clocks ran: whole rounds, from the first step after an update to a later such step."""
+    """The measured interval: whole rounds, from the first step after an update to a later such step."""
 
     seconds: float
     env_steps: int
     updates: int
-    acting: float  # seconds, as the next two
+    acting: float  # seconds, like the next two
     simulating: float
     updating: float
-    peak_memory: int | None  # bytes, of this process, as it was at the end
+    peak_memory: int | None  # bytes, of this process, at the end
     peak_gpu_memory: int | None
 
     @property
     def shares(self) -> dict[str, float]:
-        """The parts of the time, which add up to 1."""
+        """Fraction of the time per part; they sum to 1."""
         parts = {"acting": self.acting, "simulating": self.simulating, "updating": self.updating}
         rest = self.seconds - sum(parts.values())
         return {name: seconds / self.seconds for name, seconds in {**parts, "rest": rest}.items()}
 
     @property
     def steps_per_second(self) -> float:
-        """Steps of all environments together."""
+        """Steps of all environments together per second of training, without evaluation."""
         return self.env_steps / self.seconds
 
     @property
     def updates_per_second(self) -> float:
-        """Updates, each taking its share of everything else as well."""
+        """Updates per second of training, acting and simulating included."""
         return self.updates / self.seconds
 
     @property
     def update_ms(self) -> float:
-        """Milliseconds that an update takes by itself."""
+        """Milliseconds per update alone."""
         return 1e3 * self.updating / self.updates
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement, and what it is one of."""
+    """A measurement, and the run it was made on."""
 
     algorithm: str
     env_id: str
     seed: int
     device: str
     backend: str
-    path: str  # of updates: plain, compiled, captured, or compiled and captured
+    path: str  # how updates run: plain, compiled, captured, or compiled and captured
     total_steps: int
     window: Window
     start: Start
-    first_updates: int  # made in the first round
+    first_updates: int  # number of updates in the first round
     first_updates_ms: float
     notes: tuple[str, ...]
     settings: dict[str, Any]
 
     def to_plain(self) -> dict[str, Any]:
-        """Give everything as plain values, for JSON, with versions, hardware and commit."""
+        """Return everything as plain values for JSON, with versions, hardware and commit."""
         window = self.window
         return {
             "algorithm": self.algorithm,
@@ -130,7 +130,7 @@ class Measurement:
         }
 
     def table(self) -> Table:
-        """Set it out for the terminal."""
+        """Build the table for the terminal."""
         from rich.box import SIMPLE
         from rich.markup import escape
         from rich.table import Table
@@ -143,20 +143,20 @@ class Measurement:
         table.add_column(justify="right", no_wrap=True)
         table.add_column(style="dim")
         for what, value, remark in self._rows():
-            table.add_row(what, value, escape(remark), style="bold" if what == "Steps a second" else None)
+            table.add_row(what, value, escape(remark), style="bold" if what == "Steps per second" else None)
         return table
 
     def _rows(self) -> Iterator[tuple[str, str, str]]:
         window, start = self.window, self.start
-        yield "Steps a second", _number(window.steps_per_second), f"{window.env_steps:,} in {window.seconds:.1f} s"
+        yield "Steps per second", _number(window.steps_per_second), f"{window.env_steps:,} in {window.seconds:.1f} s"
         for name, share in window.shares.items():
             each = f"{_number(1e6 * share / window.steps_per_second)} µs"
-            what = ": storing, normalizing, logging" if name == "rest" else " a step"
+            what = ": storing, normalizing, logging" if name == "rest" else " per step"
             yield f"  {name}", f"{share:.1%}", each + what
-        yield "Updates a second", _number(window.updates_per_second), f"{window.updates:,} of them"
-        yield "An update", f"{_number(window.update_ms)} ms", f"path: {self.path}"
+        yield "Updates per second", _number(window.updates_per_second), f"{window.updates:,} updates"
+        yield "Time per update", f"{_number(window.update_ms)} ms", f"path: {self.path}"
         several = f"{self.first_updates} updates" if self.first_updates > 1 else "update"
-        yield f"The first {several}", f"{_number(self.first_updates_ms)} ms", "with what is made or compiled once"
+        yield f"First {several}", f"{_number(self.first_updates_ms)} ms", "including set-up and compiling"
         yield (
             "Before the first step",
             f"{_number(start.total)} s",
@@ -165,7 +165,7 @@ class Measurement:
         yield "Peak memory", _mebibytes(window.peak_memory), "of this process"
         if window.peak_gpu_memory is not None:
             yield "Peak GPU memory", _mebibytes(window.peak_gpu_memory), "reserved by torch"
-        yield "Runs on", self.device, self.backend
+        yield "Device", self.device, self.backend
 
 
 def bench(
@@ -176,28 +176,28 @@ def bench(
     steps: int | None = None,
     begin: float | None = None,
 ) -> Measurement:
-    """Measure how fast training is, and what the time goes into.
+    """Measure the speed of training, and where the time goes.
 
-    The first round of updates and all before it warm up. What follows is measured: as many whole rounds as fit into
-    the time, and one in any case. Nothing is left on the disk.
+    The warm-up ends with the first round of updates. Then it measures as many whole rounds as fit into the time, and
+    at least one. No files are left on the disk.
 
     Args:
-        make_trainer: Makes the trainer of a config.
-        config: The settings. Evaluations, checkpoints, console and Weights & Biases are switched off, and the updates
-            of a replay begin with its first batch.
-        total_steps: Of the run that this is the beginning of: by them it is decided whether updates are compiled.
+        make_trainer: Builds a trainer from a config.
+        config: The settings. Evaluations, checkpoints, console output and Weights & Biases are switched off, and
+            updates from a replay buffer start with the first batch.
+        total_steps: Length of the run to measure for: it decides whether updates are compiled.
         seconds: How long to measure.
-        steps: Environment steps to measure instead, or a few more: whole rounds.
-        begin: When `time.perf_counter` showed the beginning of it all; by default now.
+        steps: Environment steps to measure instead of `seconds`, rounded up to whole rounds.
+        begin: Value of `time.perf_counter` at the start of the program; now by default.
 
     Raises:
-        ValueError: A setting breaks a rule, or the run would make no update.
+        ValueError: A setting is invalid, or the run would make no update.
     """
     marks = [time.perf_counter() if begin is None else begin, time.perf_counter()]
-    busy = _busy()
-    config, changes = prepared(config)
+    load_notes = _load_notes()
+    config, changes = prepare_config(config)
     trainer = make_trainer(config)
-    said = [note for note in trainer.notes if trainer.env.description not in note]  # which has a row of its own
+    notes = [note for note in trainer.notes if trainer.env.description not in note]  # the table shows it
     marks.append(time.perf_counter())
     try:
         reason = trainer.too_short(total_steps)
@@ -208,12 +208,12 @@ def bench(
             warm_up = Stopwatch(clocks, lambda elapsed, rounds, env_steps: True)
             trainer.train(total_steps, out_dir=folder, callbacks=warm_up)
             if trainer.updates == 0:
-                raise ValueError(f"total_steps: a run of {total_steps:,} makes no update here; give more.")
+                raise ValueError(f"total_steps: a run of {total_steps:,} steps makes no update; increase it.")
             marks.append(warm_up.begin)
             first_updates, first_seconds = trainer.updates, clocks.updating.seconds
-            # What is compiled was decided by the first call, and stays.
+            # The first call decided what is compiled; that does not change.
             watch = Stopwatch(clocks, long_enough(seconds, steps))
-            trainer.train(ENDLESS, out_dir=folder, callbacks=watch)
+            trainer.train(NO_STEP_LIMIT, out_dir=folder, callbacks=watch)
         assert watch.window is not None
         return Measurement(
             trainer.algorithm,
@@ -227,41 +227,41 @@ def bench(
             Start(*(after - before for before, after in itertools.pairwise(marks))),
             first_updates,
             1e3 * first_seconds,
-            (*said, *changes, *busy),
+            (*notes, *changes, *load_notes),
             config.to_plain(),
         )
     finally:
         trainer.close()
 
 
-def prepared(config: RunConfig) -> tuple[RunConfig, list[str]]:
-    """Give the config that is measured, and sentences that say in what it differs."""
+def prepare_config(config: RunConfig) -> tuple[RunConfig, list[str]]:
+    """Return the config to measure, and notes on how it differs from the given one."""
     changes: dict[str, Any] = {
         "eval_episodes": 0, "checkpoint_interval": None, "checkpoint_minutes": 0.0, "console": False, "wandb": "off",
     }  # fmt: skip
-    notes = ["Evaluations, checkpoints, console and Weights & Biases are left out."]
+    notes = ["Evaluations, checkpoints, console output and Weights & Biases are left out."]
     wait, batch = getattr(config, "update_after", 0), getattr(config, "batch_size", 0)
     if wait > batch:
         changes["update_after"] = batch
-        notes.append(f"Updates begin after {batch:,} transitions (update_after), in place of {wait:,}.")
+        notes.append(f"Updates start after {batch:,} transitions (update_after) instead of {wait:,}.")
     return dataclasses.replace(config, **changes), notes
 
 
-def _busy() -> list[str]:
+def _load_notes() -> list[str]:
     load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
-    return [f"The machine was busy already (load {load:.1f} on {cores} cores)."] if load >= cores else []
+    return [f"The machine was already busy (load {load:.1f} on {cores} cores)."] if load >= cores else []
 
 
 # Clocks
 
 
 class Clock:
-    """Adds up the time that calls of a method take, in place of which it stands.
+    """Replace a method, and sum the time that its calls take.
 
     Args:
-        owner: Whose method.
-        name: The method's.
-        device: Where it works; what it has left a GPU to do counts as well, and what was left before does not.
+        owner: Object that has the method.
+        name: Name of the method.
+        device: Device it runs on; on a GPU, the time includes the work that a call queued, and no earlier work.
     """
 
     def __init__(self, owner: Any, name: str, device: torch.device) -> None:
@@ -271,7 +271,7 @@ class Clock:
         setattr(owner, name, self)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the method."""
+        """Call the method and add its time."""
         if self._gpu is not None:
             torch.cuda.synchronize(self._gpu)
         begin = time.perf_counter()
@@ -283,10 +283,10 @@ class Clock:
 
 
 class Clocks:
-    """The clocks of a trainer, at the seams between its parts.
+    """The clocks of a trainer: acting, simulating and updating.
 
     Args:
-        trainer: Of any algorithm: each has a collector and an update.
+        trainer: Trainer of any algorithm: each has a collector and an update.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -297,12 +297,12 @@ class Clocks:
         self.updating = Clock(trainer, "update", trainer.device)
 
     def start(self) -> None:
-        """Set them to 0."""
+        """Set all clocks to 0."""
         for clock in (self.acting, self.simulating, self.updating):
             clock.seconds = 0.0
 
     def read(self, seconds: float, env_steps: int, updates: int) -> Window:
-        """Say where the time since the start went."""
+        """Return the measured interval since the start."""
         on_gpu = self.device.type == "cuda"
         return Window(
             seconds,
@@ -317,13 +317,13 @@ class Clocks:
 
 
 Enough = Callable[[float, int, int], bool]
-"""From the seconds that have passed, the rounds of updates and the environment steps in them, whether that will do."""
+"""Maps elapsed seconds, rounds of updates and environment steps to whether the measurement is long enough."""
 
 
 class Stopwatch(Callback):
-    """Lets the clocks run for a call of `train`, and ends it after a round of updates, with the step that follows it.
+    """Run the clocks during a call of `train`, and stop it at the first step after a round of updates.
 
-    A call that goes on from there begins and ends at the same place of a round: it is whole rounds.
+    The next call resumes there and stops at the same point of a later round, so it measures whole rounds.
     """
 
     def __init__(self, clocks: Clocks, enough: Enough) -> None:
@@ -341,7 +341,7 @@ class Stopwatch(Callback):
         self.begin = time.perf_counter()
 
     def on_step(self, trainer: Any) -> bool | None:
-        """Read them where a round is over."""
+        """Read the clocks when a round is over, and stop if it is enough."""
         if trainer.updates == self._updates:
             return None
         elapsed = time.perf_counter() - self.begin
@@ -355,7 +355,7 @@ class Stopwatch(Callback):
 
 
 def long_enough(seconds: float, steps: int | None) -> Enough:
-    """Say when to stop: after so many steps, or where another round would take more than the seconds."""
+    """Return the rule when to stop: after `steps`, or if another round would exceed `seconds`."""
     if steps is not None:
         return lambda elapsed, rounds, env_steps: env_steps >= steps
     return lambda elapsed, rounds, env_steps: elapsed + elapsed / rounds > seconds

@@ -15,7 +15,7 @@ import torch
 from benchmarks import provenance
 from minerva import PPOTrainer, VMPOTrainer
 from minerva.acceleration.applied import Acceleration
-from minerva.bench import bench, long_enough, prepared
+from minerva.bench import bench, long_enough, prepare_config
 from minerva.cli import main
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.ppo.config import PPOConfig
@@ -41,7 +41,7 @@ def number(value: float) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "updates_a_step"),
+    ("words", "updates_per_step"),
     [
         ([*PPO, "--seconds", "0.3"], 1 / 128),
         ([*VMPO, "--seconds", "0.3"], 1 / 128),
@@ -51,7 +51,7 @@ def number(value: float) -> str:
 )
 def test_every_algorithm_is_measured_and_the_table_shows_what_the_json_holds(
     words: list[str],
-    updates_a_step: float,
+    updates_per_step: float,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -66,7 +66,7 @@ def test_every_algorithm_is_measured_and_the_table_shows_what_the_json_holds(
     assert sum(shares.values()) == pytest.approx(1)
     assert list(shares) == ["acting", "simulating", "updating", "rest"]
     assert all(share > 0 for share in shares.values())
-    assert window["updates"] == window["env_steps"] * updates_a_step > 0  # whole rounds
+    assert window["updates"] == window["env_steps"] * updates_per_step > 0  # whole rounds
     assert found["steps_per_second"] == pytest.approx(window["env_steps"] / window["seconds"])
     assert found["updates_per_second"] == pytest.approx(window["updates"] / window["seconds"])
     assert found["update_ms"] * window["updates"] / 1e3 == pytest.approx(shares["updating"] * window["seconds"])
@@ -109,15 +109,15 @@ def test_as_many_rounds_as_fit_and_one_in_any_case(tmp_path: Path) -> None:
 def test_mpo_begins_to_update_at_once_and_says_so(tmp_path: Path) -> None:
     found = measured(tmp_path, *MPO, "--steps", "2", "--batch-size", "16", "--update-after", "1500")
     assert found["settings"]["update_after"] == 16 and found["first_updates"] == 1
-    assert "Updates begin after 16 transitions (update_after), in place of 1,500." in found["notes"]
+    assert "Updates start after 16 transitions (update_after) instead of 1,500." in found["notes"]
     few = MPOConfig(update_after=10)
-    config, notes = prepared(few)
+    config, notes = prepare_config(few)
     assert isinstance(config, MPOConfig) and config.update_after == 10
     assert not any("update_after" in note for note in notes)
 
 
 class Slow(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Takes four milliseconds a step."""
+    """Takes four milliseconds per step."""
 
     def __init__(self) -> None:
         super().__init__(gymnasium.make("Pendulum-v1"))
@@ -208,7 +208,7 @@ def test_what_is_measured_is_what_train_does(tmp_path: Path) -> None:
     found = bench(make, SMALL, 1000, steps=48)
     steps = made[0].env_steps
     assert steps == 16 + found.window.env_steps + 1 == 65  # a warm-up, whole rounds, and the step after them
-    again = make(prepared(SMALL)[0])
+    again = make(prepare_config(SMALL)[0])
     again.train(1000, out_dir=tmp_path, callbacks=lambda trainer: trainer.env_steps < steps)
     again.close()
     for one, other in zip(made[0].agent.parameters(), again.agent.parameters(), strict=True):
@@ -232,7 +232,7 @@ def test_what_is_measured_is_what_train_does(tmp_path: Path) -> None:
         ([*PPO, "--init-from", "nowhere"], "run: there is no folder or checkpoint nowhere"),
         (
             [*MPO, "--batch-size", "8", "--updates-per-step", "0.01", "--total-steps", "20"],
-            "total_steps: a run of 20 makes no update here",
+            "total_steps: a run of 20 steps makes no update",
         ),
     ],
 )

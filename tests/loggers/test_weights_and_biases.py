@@ -164,7 +164,7 @@ ONLINE = (
     "import minerva.loggers.weights_and_biases as module\n"
     "module._START_SECONDS = 3.0\n"
     "assert module.open_wandb('online', Path(sys.argv[1]), 'p', 'n', {}, None) is None\n"
-    "print('the run goes on')\n"
+    "print('the run continues')\n"
 )
 
 
@@ -199,7 +199,7 @@ def test_without_a_login_there_is_no_prompt(tmp_path: Path) -> None:
     said = b"".join(chunks).decode()
     assert said.count("RuntimeWarning: W&B could not be started") == 1
     assert "Run `wandb login`" in said
-    assert "the run goes on" in said
+    assert "the run continues" in said
     assert "Traceback" not in said
 
 
@@ -208,7 +208,7 @@ def test_without_a_network_the_run_continues(tmp_path: Path) -> None:
     env = os.environ | {"WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
     command = [sys.executable, "-c", ONLINE, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=40, env=env, check=True)
-    assert "the run goes on" in done.stdout
+    assert "the run continues" in done.stdout
     assert done.stderr.count("RuntimeWarning: W&B could not be started") == 1
     assert "Traceback" not in done.stderr
 

@@ -151,7 +151,7 @@ def test_episodes_that_cannot_go_on_end_with_the_newest_step() -> None:
     assert other.rollout.truncated[:3].tolist() == [[0.0] * 4, [0.0] * 4, [1.0] * 4]
     step = other.step()
     assert step.restarting.all() and other.rollout.restarting[3].all() and other.rollout.episode_starts[4].all()
-    # The returns that rewards are divided by the deviation of begin anew as well.
+    # The returns whose deviation divides the rewards start again as well.
     rewards = np.stack([*before, step.rewards, *(other.step().rewards for _ in range(STEPS - 4))])
     ended, restarting = np.zeros((2, STEPS, 4), dtype=np.bool_)
     ended[2], restarting[3] = True, True

@@ -39,7 +39,7 @@ def test_what_is_missing_or_not_a_number_says_nothing() -> None:
     health = Health([LOW])
     assert said(health, *[math.nan] * 5) == [[]] * 5
     assert [health.check({}) for _ in range(5)] == [[]] * 5
-    # Neither that it is ill nor that it is well: the count goes on.
+    # Neither unhealthy nor healthy: the count continues.
     assert said(health, 0.5, math.nan, 0.5, math.nan, 0.5) == [[], [], [], [], ["Health: x is 0.5; try more."]]
 
 

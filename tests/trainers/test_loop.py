@@ -81,7 +81,7 @@ class FakeRollout:
 
 
 class FakeOnPolicy(FakeTrainer):
-    """Three steps a rollout."""
+    """Three steps per rollout."""
 
     def __init__(self) -> None:
         super().__init__()

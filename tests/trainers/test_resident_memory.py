@@ -42,5 +42,5 @@ def test_memory_is_flat(algo: Any, env: str, fields: dict[str, Any], tmp_path: P
     )  # fmt: skip
     assert len(seen) > 15
     settled = max(megabytes for steps, megabytes in seen if steps <= 22_000)  # after an evaluation and a checkpoint
-    # 20,000 further steps. A leak of a hundred bytes a step would be 2 MB; a million of them were 100.
+    # 20,000 further steps. A leak of a hundred bytes per step would be 2 MB; a million of them were 100.
     assert seen[-1][1] - settled < 1.5

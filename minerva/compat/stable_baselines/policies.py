@@ -1,4 +1,4 @@
-"""The policies of stable-baselines: descriptions of networks, from which PPO's agent is built."""
+"""The policies of stable-baselines: each describes the networks of a PPO agent and builds it."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _ACTIVATIONS: dict[str, tuple[Activation, tuple[Any, ...]]] = {
     "swish": (nn.SiLU, (nn.functional.silu,)),
 }
 LSTM = "lstm"
-OWN_FUNCTION = "function"
-"""What stands for an activation function of the user's own in a file."""
+CUSTOM_FUNCTION = "function"
+"""Placeholder in a file for a custom activation function."""
 
 
 class Layers(NamedTuple):
-    """What `net_arch` says."""
+    """Sizes of the hidden layers, parsed from `net_arch`."""
 
-    shared: Sizes  # before the memory, or before policy and critic part
+    shared: Sizes  # before the LSTM, or before policy and critic split
     policy: Sizes
     value: Sizes
 
 
-class Applied(nn.Module):
-    """A plain function as a module.
+class FunctionModule(nn.Module):
+    """A module that applies a plain function.
 
     Args:
-        function: From a tensor to one of the same shape.
+        function: Maps a tensor to one of the same shape.
     """
 
     def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -54,20 +54,20 @@ class Applied(nn.Module):
         self._function = function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply it."""
+        """Apply the function."""
         return self._function(x)
 
 
 class Policy:
-    """A description of the networks of policy and critic.
+    """Description of the networks of policy and critic.
 
     Args:
-        net_arch: Units of hidden layers: numbers for layers that policy and critic share, then a dict with ``pi`` and
-            ``vf`` for those of their own; ``"lstm"`` marks the place of the memory.
+        net_arch: Units per hidden layer: numbers for layers that policy and critic share, then a dict with ``pi`` and
+            ``vf`` for the separate layers of policy and critic; ``"lstm"`` marks the place of the LSTM.
         act_fun: The activation function: torch's (``torch.tanh``, ``torch.nn.ReLU``), a name ("tanh", "relu", …), or a
-            function of your own.
-        layers: Units of hidden layers, an older form of `net_arch`.
-        n_lstm: Units of the memory.
+            custom function.
+        layers: Units per hidden layer, an older form of `net_arch`.
+        n_lstm: Units of the LSTM.
         feature_extraction: "mlp" or "cnn".
     """
 
@@ -84,14 +84,14 @@ class Policy:
         feature_extraction: Features | None = None,
     ) -> None:
         if net_arch is not None and layers is not None:
-            raise ValueError("layers: is an older form of net_arch, and both were given; give net_arch alone.")
+            raise ValueError("layers: cannot be combined with net_arch, got both; give net_arch alone.")
         self.extraction: Features = feature_extraction or self.features
         if self.extraction not in ("mlp", "cnn"):
             raise ValueError(f"feature_extraction: must be 'mlp' or 'cnn', got {feature_extraction!r}.")
         if net_arch is not None and self.extraction == "cnn":
-            raise ValueError(f"net_arch: is for 'mlp', a CNN's layers are fixed; got {net_arch!r}. Leave it out.")
+            raise ValueError(f"net_arch: is for 'mlp', the layers of a CNN are fixed; got {net_arch!r}. Omit it.")
         if isinstance(n_lstm, bool) or not isinstance(n_lstm, int) or n_lstm < 1:
-            raise ValueError(f"n_lstm: must be a whole number from 1 on, got {n_lstm!r}.")
+            raise ValueError(f"n_lstm: must be a positive integer, got {n_lstm!r}.")
         self.lstm_units = n_lstm if self.recurrent else None
         self.act_fun = act_fun
         self.activation = activation_of(act_fun)
@@ -107,21 +107,21 @@ class Policy:
 
     @property
     def shares(self) -> bool:
-        """Whether policy and critic have anything in common."""
+        """Whether policy and critic share layers."""
         return self.recurrent or self.extraction == "cnn" or bool(self.layers.shared)
 
     def build(self, observation_space: Space[Any], action_space: Space[Any], obs_dim: int, mask_dim: int) -> Agent:
         """Build the networks.
 
         Args:
-            observation_space: Before flattening.
-            action_space: Of one environment.
-            obs_dim: O, length of a row, mask included.
-            mask_dim: K.
+            observation_space: The observation space before flattening.
+            action_space: The action space of one environment.
+            obs_dim: O, length of an observation row, action mask included.
+            mask_dim: K, length of the action mask; 0 without one.
         """
         head = head_for(action_space)
-        own = (self.layers.policy, self.layers.value)
-        encoders = (self.layers.shared, ()) if self.shares else own
+        separate = (self.layers.policy, self.layers.value)
+        encoders = (self.layers.shared, ()) if self.shares else separate
         architecture = Architecture(
             *encoders,
             partial(HiddenLayers, activation=self.activation),
@@ -129,7 +129,7 @@ class Policy:
             self.shares,
             self.lstm_units,
             self.layer_norm,
-            head_layer_sizes=own if self.shares else ((), ()),
+            head_layer_sizes=separate if self.shares else ((), ()),
             activation=self.activation,
         )
         policy = ActorCritic(head, architecture, obs_dim, mask_dim, observation_space)
@@ -137,36 +137,36 @@ class Policy:
 
 
 class MlpPolicy(Policy):
-    """Two tanh networks of two layers of 64 units."""
+    """Separate tanh networks for policy and critic, with two layers of 64 units each."""
 
 
 class CnnPolicy(Policy):
-    """One convolutional network for policy and critic."""
+    """One convolutional network, shared by policy and critic."""
 
     features = "cnn"
 
 
 class MlpLstmPolicy(Policy):
-    """A tanh network of two layers of 64 units and a memory of 256, for policy and critic."""
+    """Two tanh layers of 64 units and an LSTM of 256 units, shared by policy and critic."""
 
     recurrent = True
 
 
 class MlpLnLstmPolicy(MlpLstmPolicy):
-    """The same with layer normalization in the memory."""
+    """`MlpLstmPolicy` with layer normalization in the LSTM."""
 
     layer_norm = True
 
 
 class CnnLstmPolicy(Policy):
-    """One convolutional network and a memory of 256 units, for policy and critic."""
+    """One convolutional network and an LSTM of 256 units, shared by policy and critic."""
 
     features = "cnn"
     recurrent = True
 
 
 class CnnLnLstmPolicy(CnnLstmPolicy):
-    """The same with layer normalization in the memory."""
+    """`CnnLstmPolicy` with layer normalization in the LSTM."""
 
     layer_norm = True
 
@@ -178,10 +178,10 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 def policy_class(policy: str | type[Policy]) -> type[Policy]:
-    """Find the class of a policy.
+    """Return the policy class for a name or a class.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no such policy.
     """
     if isinstance(policy, str) and policy in POLICIES:
         return POLICIES[policy]
@@ -191,10 +191,10 @@ def policy_class(policy: str | type[Policy]) -> type[Policy]:
 
 
 def make_policy(policy: str | type[Policy], policy_kwargs: dict[str, Any] | None) -> Policy:
-    """Make the description that a policy and its arguments stand for.
+    """Build a policy description from a name or class and its arguments.
 
     Raises:
-        ValueError: An argument is unknown, or breaks a rule.
+        ValueError: An argument is unknown or invalid.
     """
     known = ("net_arch", "act_fun", "layers", "n_lstm", "feature_extraction")
     given = dict(policy_kwargs or {})
@@ -205,28 +205,28 @@ def make_policy(policy: str | type[Policy], policy_kwargs: dict[str, Any] | None
 
 
 def parse_net_arch(net_arch: Sequence[Any], recurrent: bool) -> Layers:
-    """Read `net_arch`.
+    """Parse `net_arch`.
 
     Raises:
-        ValueError: It is of another form.
+        ValueError: `net_arch` has another form.
     """
-    rule = "must be a list of whole numbers, then at most one dict with lists for 'pi' and 'vf', such as "
+    rule = "must be a list of positive integers, then at most one dict with lists for 'pi' and 'vf', such as "
     rule += "[64, 'lstm', dict(pi=[64], vf=[64])]" if recurrent else "[64, dict(pi=[64], vf=[64])]"
     if not isinstance(net_arch, (list, tuple)):
         raise ValueError(f"net_arch: {rule}; got {net_arch!r}.")
     parts = list(net_arch)
-    own = parts.pop() if parts and isinstance(parts[-1], dict) else {}
+    separate = parts.pop() if parts and isinstance(parts[-1], dict) else {}
     if recurrent:
         if parts.count(LSTM) != 1:
-            raise ValueError(f"net_arch: must name 'lstm' once for a policy with a memory, got {net_arch!r}; {rule}.")
+            raise ValueError(f"net_arch: must name 'lstm' once for a recurrent policy, got {net_arch!r}; {rule}.")
         place = parts.index(LSTM)
         parts, after = parts[:place], parts[place + 1 :]
     else:
         after = []
     try:
-        if not set(own) <= {"pi", "vf"}:
+        if not set(separate) <= {"pi", "vf"}:
             raise TypeError
-        return Layers(_sizes(parts), *(_sizes(after) + _sizes(own.get(name, [])) for name in ("pi", "vf")))
+        return Layers(_sizes(parts), *(_sizes(after) + _sizes(separate.get(name, [])) for name in ("pi", "vf")))
     except TypeError as error:
         raise ValueError(f"net_arch: {rule}; got {net_arch!r}.") from error
 
@@ -241,10 +241,10 @@ def _sizes(values: Any) -> Sizes:
 
 
 def activation_of(act_fun: Any) -> Activation:
-    """Find what makes an activation.
+    """Return the constructor of an activation module.
 
     Raises:
-        ValueError: It is neither a known name nor a function.
+        ValueError: `act_fun` is neither a known name nor a function.
     """
     for name, (module, functions) in _ACTIVATIONS.items():
         if act_fun is module or act_fun in functions or (isinstance(act_fun, str) and act_fun == name):
@@ -252,17 +252,17 @@ def activation_of(act_fun: Any) -> Activation:
     if isinstance(act_fun, type) and issubclass(act_fun, nn.Module):
         return act_fun
     if callable(act_fun):
-        return lambda: Applied(act_fun)
+        return lambda: FunctionModule(act_fun)
     raise ValueError(
-        f"act_fun: must be {', '.join(_ACTIVATIONS)}, or a function such as torch.tanh; got {act_fun!r}. A file that "
-        "was saved with a function of your own needs it again: PPO2.load(path, policy_kwargs=dict(act_fun=...))."
+        f"act_fun: must be {', '.join(_ACTIVATIONS)}, or a function such as torch.tanh; got {act_fun!r}. If the "
+        "file was saved with a custom function, pass it again: PPO2.load(path, policy_kwargs=dict(act_fun=...))."
     )
 
 
 def plain_kwargs(policy_kwargs: dict[str, Any] | None) -> dict[str, Any]:
-    """Give a policy's arguments as plain values: an activation by its name, one of the user's own by a word."""
+    """Return a policy's arguments as plain values: a known activation as its name, a custom one as a placeholder."""
     plain = dict(policy_kwargs or {})
     if "act_fun" in plain:
-        module = activation_of(plain["act_fun"]) if plain["act_fun"] != OWN_FUNCTION else None
-        plain["act_fun"] = next((name for name, (known, _) in _ACTIVATIONS.items() if known is module), OWN_FUNCTION)
+        module = activation_of(plain["act_fun"]) if plain["act_fun"] != CUSTOM_FUNCTION else None
+        plain["act_fun"] = next((name for name, (known, _) in _ACTIVATIONS.items() if known is module), CUSTOM_FUNCTION)
     return plain

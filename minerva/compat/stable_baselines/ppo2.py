@@ -1,4 +1,4 @@
-"""PPO2, as stable-baselines' users know it, on Minerva's PPO."""
+"""PPO2 with the interface of stable-baselines, on Minerva's PPO."""
 
 from __future__ import annotations
 
@@ -43,36 +43,36 @@ _DEVICE = "auto"
 class PPO2:
     """Proximal policy optimization with PPO2's names, defaults and behavior.
 
-    Nothing is written but what is asked for (`save`, `tensorboard_log`, callbacks), and nothing printed without
-    `verbose`. Time limits are an exception from PPO2's behavior: the value of the last observation stands for what
-    would have come, where PPO2 took a time limit for the end.
+    Files are written only on request (`save`, `tensorboard_log`, callbacks), and nothing is printed without
+    `verbose`. Time limits differ from PPO2: returns bootstrap from the value of the last observation, where PPO2
+    treated a time limit as a termination.
 
     Args:
         policy: A policy class, or its name: "MlpPolicy", "CnnPolicy", "MlpLstmPolicy", "CnnLstmPolicy",
             "MlpLnLstmPolicy", "CnnLnLstmPolicy".
         env: An id, a `gymnasium.Env`, a function that makes one, or a vector environment.
-        gamma: Discount.
-        n_steps: Steps of each environment between updates.
+        gamma: Discount factor.
+        n_steps: Steps per environment and update.
         ent_coef: Weight of the entropy bonus.
-        learning_rate: A number, or a function of the share of training that remains, from 1 towards 0.
+        learning_rate: A number, or a function of the remaining fraction of training, from 1 towards 0.
         vf_coef: Weight of the value loss.
-        max_grad_norm: Gradients are scaled down to this norm; None to leave them as they are.
-        lam: Decay of the trace in generalized advantage estimation.
-        nminibatches: Minibatches an epoch.
-        noptepochs: Epochs an update.
-        cliprange: How far the probability ratio may move; a number, or a function as for `learning_rate`.
-        cliprange_vf: How far values may move; None for as far as `cliprange` says, a negative number for any distance.
-        verbose: 1 to print a table after updates.
-        tensorboard_log: The folder for event files, or None.
-        _init_setup_model: Accepted and ignored where there is an environment.
+        max_grad_norm: Largest norm of the gradients, to which they are scaled down; None for no limit.
+        lam: λ of generalized advantage estimation.
+        nminibatches: Minibatches per epoch.
+        noptepochs: Epochs per update.
+        cliprange: Clip range of the probability ratio; a number, or a function as for `learning_rate`.
+        cliprange_vf: Clip range of the values; None to use `cliprange`, a negative number for no clipping.
+        verbose: 1 to print a table of metrics after updates.
+        tensorboard_log: Folder of the event files, or None.
+        _init_setup_model: Accepted and ignored if `env` is given.
         policy_kwargs: Arguments of the policy: net_arch, act_fun, n_lstm, layers, feature_extraction.
         full_tensorboard_log: Also write histograms of weights and inputs, and images.
-        seed: Every generator is spawned from it; None for one that is drawn.
+        seed: Seed of all random generators; None for a random one.
         n_cpu_tf_sess: Accepted and ignored.
 
     Attributes:
         num_timesteps: Environment steps taken.
-        ep_info_buf: Return ("r") and length ("l") of each of the last hundred episodes.
+        ep_info_buf: Return ("r") and length ("l") of the last 100 episodes.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class PPO2:
             self._build(venv.observation_space, venv.action_space, venv.unwrapped.group.mask_dim)
             self.set_env(venv)
         elif _init_setup_model:
-            raise ValueError("env: must be given; a model without an environment comes from PPO2.load alone.")
+            raise ValueError("env: must be given, got None; only PPO2.load returns a model without an environment.")
 
     # Networks and environments
 
@@ -150,11 +150,11 @@ class PPO2:
         self._noise = torch_generator(self._seed, "predict", self._device)
 
     def get_env(self) -> VecEnv | None:
-        """Give the environments."""
+        """Return the vector environment, or None."""
         return self.env
 
     def get_vec_normalize_env(self) -> VecNormalize | None:
-        """Give the `VecNormalize` around the environments, if there is one."""
+        """Return the `VecNormalize` around the environments, or None."""
         venv = self.env
         while isinstance(venv, VecEnvWrapper):
             if isinstance(venv, VecNormalize):
@@ -163,16 +163,16 @@ class PPO2:
         return None
 
     def set_env(self, env: Any) -> None:
-        """Learn in other environments from now on.
+        """Replace the environments to learn in.
 
         Raises:
-            ValueError: Their spaces are others, or the settings do not fit their number.
+            ValueError: Their spaces differ from the model's, or the settings do not fit their number.
         """
         venv = as_vec_env(env)
         for name in ("observation_space", "action_space"):
             ours, theirs = getattr(self, name), getattr(venv, name)
             if space_to_plain(ours) != space_to_plain(theirs):
-                raise ValueError(f"env: its {name.replace('_', ' ')} must be that of the model, {ours}; got {theirs}.")
+                raise ValueError(f"env: its {name.replace('_', ' ')} must be the model's, {ours}; got {theirs}.")
         config_of(self, self._policy, venv.num_envs)
         self._drop_trainer()
         self.env = venv
@@ -182,11 +182,11 @@ class PPO2:
 
     @property
     def n_batch(self) -> int:
-        """Samples an update."""
+        """Samples per update."""
         return self.n_envs * self.n_steps
 
     def set_random_seed(self, seed: int | None) -> None:
-        """Seed everything anew; the networks stay."""
+        """Seed all random generators again; the networks keep their weights."""
         self.seed = seed
         self._spawn_seed(seed)
         self._noise = torch_generator(self._seed, "predict", self._device)
@@ -198,9 +198,9 @@ class PPO2:
             self.trainer = None
 
     def _trainer(self) -> PPO2Trainer:
-        """Give the trainer for the settings as they are now."""
+        """Return the trainer for the current settings; build it if they changed."""
         if self.env is None:
-            raise ValueError("env: there is none to learn in; give one: PPO2.load(path, env=...), or set_env(env).")
+            raise ValueError("env: there is none to learn in; pass one: PPO2.load(path, env=...), or set_env(env).")
         config = config_of(self, self._policy, self.n_envs)
         if self.trainer is None or self.trainer.config != config:
             self._drop_trainer()
@@ -220,19 +220,19 @@ class PPO2:
         tb_log_name: str = "PPO2",
         reset_num_timesteps: bool = True,
     ) -> Self:
-        """Learn for so many environment steps, in whole rollouts.
+        """Learn for `total_timesteps` environment steps, rounded down to whole rollouts.
 
         Args:
-            total_timesteps: Of all environments together, in this call. Schedules run over them.
+            total_timesteps: Steps of all environments together, in this call. Schedules run over them.
             callback: A `BaseCallback`, a function (locals, globals) that is called at every step, an object with
-                methods such as `on_step`, or a list of these. One that returns False at a step ends training; the
-                rollout that it ends in is not learned from.
-            log_interval: Updates from table to table, with `verbose`.
-            tb_log_name: What the name of the event file's folder begins with.
-            reset_num_timesteps: Whether steps are counted from 0; else the count, and the event file's folder, go on.
+                methods such as `on_step`, or a list of these. Training stops if one returns False at a step, without
+                an update on the unfinished rollout.
+            log_interval: Updates between printed tables, with `verbose`.
+            tb_log_name: Prefix of the name of the event file's folder.
+            reset_num_timesteps: Whether to count steps from 0 and use a new folder for the event file, or to continue.
         """
         if isinstance(log_interval, bool) or not isinstance(log_interval, int) or log_interval < 1:
-            raise ValueError(f"log_interval: must be a whole number from 1 on, got {log_interval!r}.")
+            raise ValueError(f"log_interval: must be a positive integer, got {log_interval!r}.")
         trainer = self._trainer()
         assert self.env is not None
         callbacks = as_callback(callback)
@@ -241,7 +241,7 @@ class PPO2:
             self.ep_info_buf.clear()
         trainer.steps_before, started = self.num_timesteps, trainer.run_state.started
         trainer.run_state = RunState(started=started)  # steps and updates are counted from 0 in each call
-        if started and self.env.unwrapped.moved:  # through its old face: what was seen last no longer holds
+        if started and self.env.unwrapped.moved:  # by the script: the last observations are out of date
             trainer.begin()
         self.env.unwrapped.moved = False
         callbacks.init_callback(self)
@@ -257,8 +257,8 @@ class PPO2:
         }
         if int(total_timesteps) < self.n_batch:
             warnings.warn(
-                f"total_timesteps = {total_timesteps} is less than n_envs * n_steps = {self.n_batch}: there is no "
-                "update to make, so nothing was learned",
+                f"total_timesteps = {total_timesteps} is less than n_envs * n_steps = {self.n_batch}: no update "
+                "was made, and nothing was learned",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -272,14 +272,14 @@ class PPO2:
             self.verbose, log_interval, folder, self.full_tensorboard_log, self.ep_info_buf, self.logger
         )
         try:
-            # A run's own files go: the model's are what the script saves.
+            # The files of the run are deleted: a script saves its model itself.
             with tempfile.TemporaryDirectory() as run, old_names():
                 trainer.train(int(total_timesteps), run, Bridge(self, callbacks, variables, reporter))
         except EnvironmentFailureError:
-            self._drop_trainer()  # the next call begins with new episodes
+            self._drop_trainer()  # the next call starts new episodes
             raise
         finally:
-            trainer.collector.rollout.carry_over()  # what is left of a rollout is not learned from
+            trainer.collector.rollout.carry_over()  # an unfinished rollout is not learned from
             reporter.close()
         return self
 
@@ -296,21 +296,21 @@ class PPO2:
         """Choose actions.
 
         Args:
-            observation: One, or a batch of them as vector environments give it.
-            state: The memory's, as the call before gave it; None for an empty one.
-            mask: For each environment whether an episode has just ended: its memory begins empty.
-            deterministic: The likeliest action, or a sample.
-            action_masks: Which actions are allowed, ``[B, K]``, for environments that say so; None for all of them.
+            observation: One observation, or a batch as vector environments return it.
+            state: The recurrent state that the previous call returned, ``[B, S]``; None for zeros.
+            mask: Whether an episode has just ended, ``[B]``: sets the recurrent state to zero there.
+            deterministic: Whether to return the most likely action instead of a sample.
+            action_masks: Which actions are allowed, ``[B, K]``, for environments with action masks; None for all.
 
         Returns:
-            Actions in the action space's own form, within its bounds, and the state of the memory, ``[B, S]``; None
-            without one.
+            Actions as elements of the action space, within its bounds, and the recurrent state, ``[B, S]``, or None
+            without a recurrent policy.
         """
-        rows, memory, single = self._inputs(observation, state, mask, action_masks)
-        chosen, memory = self.agent.act_recurrent(rows, memory, deterministic, self._noise)
+        rows, recurrent_state, single = self._inputs(observation, state, mask, action_masks)
+        chosen, recurrent_state = self.agent.act_recurrent(rows, recurrent_state, deterministic, self._noise)
         clipped = clip_to_box(chosen.cpu().numpy(), self.action_space)
         actions = action_converter(self.action_space)(clipped)
-        return (actions[0] if single else actions), (memory.cpu().numpy() if self.agent.state_dim else None)
+        return (actions[0] if single else actions), (recurrent_state.cpu().numpy() if self.agent.state_dim else None)
 
     @torch.no_grad()
     def action_probability(
@@ -322,23 +322,23 @@ class PPO2:
         logp: bool = False,
         action_masks: Any = None,
     ) -> Any:
-        """Give the probabilities of actions.
+        """Compute the probabilities of actions.
 
         Args:
             observation: As for `predict`.
             state: As for `predict`.
             mask: As for `predict`.
-            actions: The actions to score, one for each observation; None for the whole distribution.
-            logp: Give the logarithm of the score.
+            actions: The actions to score, one per observation; None for the whole distribution.
+            logp: Whether to return log-probabilities, with `actions`.
             action_masks: As for `predict`.
 
         Returns:
             With `actions`, their probabilities (densities in a Box), ``[B]``. Without, the distribution: probabilities
-            ``[B, n]`` for Discrete, a list of these for MultiDiscrete, those of a 1 for MultiBinary ``[B, n]``, and
-            mean and standard deviation ``([B, A], [B, A])`` for a Box. Without B for a single observation.
+            ``[B, n]`` for Discrete, a list of these for MultiDiscrete, probabilities of 1 ``[B, n]`` for MultiBinary,
+            mean and standard deviation ``([B, A], [B, A])`` for a Box. A single observation has no B dimension.
         """
-        rows, memory, single = self._inputs(observation, state, mask, action_masks)
-        params, _ = self.agent.policy.policy_step(self.agent.prepare(rows), memory)
+        rows, recurrent_state, single = self._inputs(observation, state, mask, action_masks)
+        params, _ = self.agent.policy.policy_step(self.agent.prepare(rows), recurrent_state)
         if actions is not None:
             given = torch.from_numpy(stored_actions(self.action_space, actions, len(rows))).to(self._device)
             score = self.agent.policy.head.log_prob(params, given)
@@ -363,7 +363,7 @@ class PPO2:
         return [out(group.softmax(-1)) for group in groups]
 
     def _inputs(self, observation: Any, state: Any, mask: Any, action_masks: Any) -> tuple[Tensor, Tensor, bool]:
-        """Give rows ``[B, O]``, the memory's state before them ``[B, S]``, and whether it was a single observation."""
+        """Return rows ``[B, O]``, the recurrent state before them ``[B, S]``, and whether there was one observation."""
         flat, single = rows_of(self.observation_space, observation)
         count = len(flat)
         if self._mask_dim:
@@ -371,33 +371,33 @@ class PPO2:
             allowed = np.ones(shape, np.float32) if action_masks is None else np.asarray(action_masks, np.float32)
             flat = np.concatenate([flat, allowed.reshape(shape)], axis=1)
         elif action_masks is not None:
-            raise ValueError("action_masks: this policy was not made for masks, got some; leave them out.")
+            raise ValueError("action_masks: the environment of this policy has no action masks; omit them.")
         size = (count, self.agent.state_dim)
         if state is None:
-            memory = torch.zeros(size, device=self._device)
+            recurrent_state = torch.zeros(size, device=self._device)
         else:
-            memory = torch.as_tensor(np.asarray(state, dtype=np.float32), device=self._device)
-            if memory.shape != size:
-                raise ValueError(f"state: must have the shape {size}, got {tuple(memory.shape)}.")
+            recurrent_state = torch.as_tensor(np.asarray(state, dtype=np.float32), device=self._device)
+            if recurrent_state.shape != size:
+                raise ValueError(f"state: must have the shape {size}, got {tuple(recurrent_state.shape)}.")
         if mask is not None:
             ended = torch.as_tensor(np.asarray(mask, dtype=np.float32).reshape(-1), device=self._device)
             if len(ended) != count:
-                raise ValueError(f"mask: must have {count} entries, one for each observation; got {len(ended)}.")
-            memory = memory * (1 - ended)[:, None]
-        return torch.from_numpy(flat).to(self._device), memory, single
+                raise ValueError(f"mask: must have {count} entries, one per observation; got {len(ended)}.")
+            recurrent_state = recurrent_state * (1 - ended)[:, None]
+        return torch.from_numpy(flat).to(self._device), recurrent_state, single
 
     # Files
 
     def get_parameters(self) -> dict[str, NDArray[Any]]:
-        """Give the networks' weights by name."""
+        """Return the networks' weights by name."""
         return {name: weight.cpu().numpy().copy() for name, weight in self.agent.state_dict().items()}
 
     def load_parameters(self, load_path_or_dict: str | Path | dict[str, Any], exact_match: bool = True) -> None:
-        """Take the networks' weights from a dict, or from a file that `save` wrote.
+        """Load the networks' weights from a dict, or from a file that `save` wrote.
 
         Args:
-            load_path_or_dict: A dict as `get_parameters` gives it, or a file.
-            exact_match: Whether every weight has to be there.
+            load_path_or_dict: A dict as `get_parameters` returns it, or a file.
+            exact_match: Whether names must match exactly, none missing and none unknown.
         """
         given = load_path_or_dict
         weights = given if isinstance(given, dict) else self._read(given)["agent"]
@@ -406,9 +406,9 @@ class PPO2:
         )
 
     def save(self, save_path: str | Path, cloudpickle: bool = False) -> None:
-        """Write networks, optimizer, settings and counters to one file, ``.zip`` where the name has no ending.
+        """Write networks, optimizer, settings and counters to one file; a name without extension gets ``.zip``.
 
-        It holds tensors and plain values, no code: functions among the settings are to be given again to `load`.
+        It holds tensors and plain values, no code: functions among the settings must be passed again to `load`.
 
         Args:
             save_path: The file.
@@ -444,17 +444,17 @@ class PPO2:
         custom_objects: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Read a model that `save` wrote.
+        """Load a model that `save` wrote.
 
         Args:
             load_path: The file, with or without ``.zip``.
-            env: Where to go on learning; not needed to act.
-            custom_objects: Settings in place of those saved: a function that a file cannot hold, say.
-            **kwargs: The same by keyword.
+            env: Environment to continue learning in; not needed to act.
+            custom_objects: Settings that replace saved ones, such as a function, which a file cannot hold.
+            **kwargs: The same as keyword arguments.
 
         Raises:
-            CheckpointError: The file cannot be read, or is none of PPO2's.
-            ValueError: A name is no setting, or a policy's arguments are not those that were saved.
+            CheckpointError: The file cannot be read, or was not saved by PPO2.
+            ValueError: A name is not a setting, or the policy's arguments differ from the saved ones.
         """
         saved = cls._read(load_path)
         given = {**(custom_objects or {}), **kwargs}
@@ -466,7 +466,7 @@ class PPO2:
         if policy_kwargs is None:
             policy_kwargs = saved["policy_kwargs"]
         elif plain_kwargs(policy_kwargs) != saved["policy_kwargs"]:
-            raise ValueError(f"policy_kwargs: must be those saved, {saved['policy_kwargs']}; got {policy_kwargs}.")
+            raise ValueError(f"policy_kwargs: must be the saved ones, {saved['policy_kwargs']}; got {policy_kwargs}.")
         settings = {**saved["settings"], **given}
         model = cls(policy, None, policy_kwargs=policy_kwargs, seed=seed, _init_setup_model=False, **settings)
         model._spawn_seed(seed)
@@ -487,5 +487,5 @@ class PPO2:
             path = path.with_name(path.name + ".zip")
         saved = checkpointing.read(path)
         if saved["algorithm"] != KIND:
-            raise CheckpointError(f"checkpoint: {path} is one of {saved['algorithm']}, not of PPO2; use minerva.load.")
+            raise CheckpointError(f"checkpoint: {path} was saved by {saved['algorithm']}, not PPO2; use minerva.load.")
         return saved

@@ -1,4 +1,4 @@
-"""What `learn` shows and writes: PPO2's table, and its names in TensorBoard."""
+"""The output of `learn`: PPO2's table, and TensorBoard with PPO2's names."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from minerva.trainers.ppo.update import Batch, UpdateResult
 Numbers = dict[str, float]
 EpisodeInfo = dict[str, float]
 EPISODES = 100
-"""Means of episodes are of so many."""
+"""Number of newest episodes that means are taken over."""
 
 
 class Logger:
-    """Collects numbers of callbacks' own for the next table."""
+    """Collect metrics of callbacks for the next table."""
 
     def __init__(self) -> None:
         self.recorded: Numbers = {}
 
     def record(self, key: str, value: float) -> None:
-        """Add a number to the next table, and to TensorBoard."""
+        """Add a metric to the next table and to TensorBoard."""
         self.recorded[key] = float(value)
 
     logkv = record
@@ -41,15 +41,15 @@ class Logger:
 
 
 class Reporter:
-    """Reports on one call of `learn`.
+    """Print and write the metrics of one call of `learn`.
 
     Args:
-        verbose: Whether tables are printed.
-        log_interval: Updates from table to table.
-        tensorboard: The folder of the event file, or None.
-        full: Whether TensorBoard also gets histograms and images.
-        episodes: The newest episodes, which this adds to.
-        logger: Numbers of callbacks' own.
+        verbose: 1 to print tables.
+        log_interval: Updates between printed tables.
+        tensorboard: Folder of the event file, or None.
+        full: Whether to write histograms and images to TensorBoard too.
+        episodes: The newest episodes; this object appends to them.
+        logger: Metrics of callbacks.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Reporter:
         self._begin = self._update_begin = time.perf_counter()
 
     def step_done(self, step: Step, num_timesteps: int) -> list[EpisodeInfo]:
-        """Take in the episodes that a step ended, and give them."""
+        """Record and return the episodes that ended at a step."""
         ended: list[EpisodeInfo] = []
         for episode in step.episodes:
             elapsed = round(time.perf_counter() - self._begin, 6)
@@ -90,16 +90,16 @@ class Reporter:
         num_timesteps: int,
         observation_space: Space[Any],
     ) -> None:
-        """Report on an update.
+        """Print and write the metrics of an update.
 
         Args:
-            result: What it did.
+            result: Result of the update.
             agent: The networks, for histograms of their weights.
             config: The settings.
-            remaining: The share of training that remained, which schedules follow.
+            remaining: Remaining fraction of training, the argument of schedules.
             updates: Updates made in this call of `learn`.
-            num_timesteps: Environment steps.
-            observation_space: Before flattening, for images.
+            num_timesteps: Environment steps taken.
+            observation_space: The observation space before flattening, for images.
         """
         now = time.perf_counter()
         table: Numbers = {
@@ -154,7 +154,7 @@ class Reporter:
 
 
 def batch_inputs(batch: Batch) -> dict[str, Tensor]:
-    """Name what was learned from, under PPO2's names; each of the batch's own shape."""
+    """Return the tensors of a batch by PPO2's names, in the batch's shape."""
     return {
         "advantage": batch.advantages,
         "old_neglog_action_probability": -batch.log_probs,
@@ -164,7 +164,7 @@ def batch_inputs(batch: Batch) -> dict[str, Tensor]:
 
 
 def graph_numbers(result: UpdateResult, config: PPOConfig, remaining: float) -> Numbers:
-    """Give what PPO2's graph wrote to TensorBoard: losses over all minibatches, settings, means of the inputs."""
+    """Return what PPO2's graph wrote to TensorBoard: losses over all minibatches, settings, means of the inputs."""
     means, batch = result.means, result.batch
     numbers = {
         "entropy_loss": means["entropy"],
@@ -183,7 +183,7 @@ def graph_numbers(result: UpdateResult, config: PPOConfig, remaining: float) -> 
 
 
 def as_table(numbers: Numbers) -> str:
-    """Draw a table, in the order of names, as wide as it needs to be."""
+    """Format metrics as a text table, sorted by name."""
     texts = {
         name: f"{value:.3g}" if not float(value).is_integer() else str(int(value)) for name, value in numbers.items()
     }
@@ -194,7 +194,7 @@ def as_table(numbers: Numbers) -> str:
 
 
 def as_picture(row: NDArray[Any], space: Space[Any], channels_last: bool) -> NDArray[np.uint8]:
-    """Make a picture ``[H, W, C]`` of a flattened image: its colors if there are three, else its newest channel."""
+    """Convert a flattened image to ``[H, W, C]``: its colors if it has three channels, else its newest channel."""
     size = int(np.prod(space.shape or ()))
     image = row[:size].reshape(space.shape).astype(np.uint8)
     if image.ndim == 2:
@@ -205,12 +205,12 @@ def as_picture(row: NDArray[Any], space: Space[Any], channels_last: bool) -> NDA
 
 
 def run_folder(root: str | Path, name: str, new: bool) -> Path:
-    """Name the folder of a run's event file: ``<name>_<number>``, the next number or the last.
+    """Return the folder of a run's event file: ``<name>_<number>``, with the next or the last number.
 
     Args:
-        root: Where such folders are.
-        name: What their names begin with.
-        new: Whether it is a run of its own.
+        root: Folder that contains the runs.
+        name: Prefix of the folder's name.
+        new: Whether this is a new run, or continues the last one.
     """
     folder = Path(root)
     found = [re.fullmatch(re.escape(name) + r"_(\d+)", path.name) for path in folder.glob("*")]

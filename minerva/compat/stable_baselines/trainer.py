@@ -1,4 +1,4 @@
-"""PPO's trainer over vector environments and a policy of stable-baselines."""
+"""PPO's trainer for the vector environments and policies of stable-baselines."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from minerva.trainers.ppo.trainer import PPOTrainer
 
 
 class PPO2Trainer(PPOTrainer):
-    """A `PPOTrainer` whose environments and networks were made by others.
+    """A `PPOTrainer` that receives its environments and networks.
 
     Args:
         venv: The environments.
         agent: The networks.
         config: The settings.
-        seed: Every generator is spawned from it.
-        device: Where the networks are.
+        seed: Seed of all random generators.
+        device: Device of the networks.
     """
 
     def __init__(self, venv: VecEnv, agent: Agent, config: PPOConfig, seed: int, device: str) -> None:
         self._venv = venv
-        self._given = agent
+        self._initial_agent = agent
         self.reporter: Reporter | None = None
-        self.steps_before = 0  # those of earlier calls of `learn`, where they count
+        self.steps_before = 0  # steps of earlier calls of `learn`, if they are counted
         super().__init__(_no_environment, seed, device, config)
 
     def _make_agent(self, make_encoder: MakeEncoder | None = None) -> Agent:
-        agent = self._given.to(self.device)
+        agent = self._initial_agent.to(self.device)
         agent.obs_normalizer.cpu()
         return agent
 
     @property
     def num_timesteps(self) -> int:
-        """Environment steps, as PPO2 counts them."""
+        """Environment steps, counted as in PPO2."""
         return self.steps_before + self.env_steps
 
     def _make_environment(self, env_id: str | EnvFactory) -> BatchedEnvironment:
@@ -52,7 +52,7 @@ class PPO2Trainer(PPOTrainer):
         return self._venv.batch(self.seed)
 
     def update(self, total_updates: int) -> dict[str, float]:
-        """Learn from the full rollout, and report on it."""
+        """Learn from the full rollout and report the update."""
         remaining = self.remaining(total_updates)
         metrics = super().update(total_updates)
         if self.reporter is not None and self.last_update is not None:
@@ -69,13 +69,13 @@ class PPO2Trainer(PPOTrainer):
 
 
 class Bridge(Callback):
-    """Tells callbacks of stable-baselines of a run.
+    """Forward the events of a run to callbacks of stable-baselines.
 
     Args:
-        model: What they know; its `num_timesteps` is kept up to date.
-        callback: They.
-        local_variables: What they are given as the local variables.
-        reporter: Told of every step.
+        model: The model that callbacks know; its `num_timesteps` is kept up to date.
+        callback: The callbacks.
+        local_variables: The local variables that callbacks receive.
+        reporter: Receives every step.
     """
 
     def __init__(self, model: Any, callback: BaseCallback, local_variables: dict[str, Any], reporter: Reporter) -> None:
@@ -85,15 +85,15 @@ class Bridge(Callback):
         self._reporter = reporter
 
     def on_training_start(self, trainer: PPO2Trainer) -> None:
-        """Pass it on."""
+        """Forward the start of training."""
         self._callback.on_training_start(self._locals, {})
 
     def on_rollout_start(self, trainer: PPO2Trainer) -> None:
-        """Pass it on."""
+        """Forward the start of a rollout."""
         self._callback.on_rollout_start()
 
     def on_step(self, trainer: PPO2Trainer) -> bool:
-        """Pass it on, with what the step gave among the local variables."""
+        """Forward the step, with its results among the local variables."""
         step = trainer.last_step
         assert step is not None
         self._model.num_timesteps = trainer.num_timesteps
@@ -109,16 +109,16 @@ class Bridge(Callback):
         return self._callback.on_step() is not False
 
     def on_rollout_end(self, trainer: PPO2Trainer) -> None:
-        """Pass it on."""
+        """Forward the end of a rollout."""
         self._callback.on_rollout_end()
 
     def on_training_end(self, trainer: PPO2Trainer) -> None:
-        """Pass it on."""
+        """Forward the end of training."""
         self._callback.on_training_end()
 
 
 def infos_of(step: Step, episodes: list[EpisodeInfo]) -> list[dict[str, Any]]:
-    """Give what is known of a step in place of the environments' own infos."""
+    """Build the infos of a step, in place of those of the environments."""
     infos: list[dict[str, Any]] = [{} for _ in step.rewards]
     for i in np.flatnonzero(step.terminated | step.truncated):
         infos[i]["TimeLimit.truncated"] = bool(step.truncated[i] and not step.terminated[i])
@@ -128,4 +128,4 @@ def infos_of(step: Step, episodes: list[EpisodeInfo]) -> list[dict[str, Any]]:
 
 
 def _no_environment() -> gymnasium.Env[Any, Any]:
-    raise NotImplementedError  # evaluation is off, and the environments are there
+    raise NotImplementedError  # never called: evaluation is off, and the environments exist

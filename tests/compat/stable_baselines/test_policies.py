@@ -68,7 +68,7 @@ def test_an_older_form_of_the_same() -> None:
     assert make_policy("MlpLstmPolicy", {"layers": [8]}).layers == Layers((8,), (), ())
 
 
-def test_memories() -> None:
+def test_recurrent_policies() -> None:
     agent = built("MlpLstmPolicy", n_lstm=16)
     assert agent.policy.shared_encoder and agent.policy.value_core is agent.policy.policy_core
     assert agent.state_dim == 32
@@ -78,7 +78,7 @@ def test_memories() -> None:
     assert any(isinstance(module, nn.LayerNorm) for module in built("MlpLnLstmPolicy").modules())
 
 
-def test_layers_before_and_after_a_memory() -> None:
+def test_layers_before_and_after_the_lstm() -> None:
     agent = built("MlpLstmPolicy", net_arch=[8, "lstm", 6, {"vf": [5, 10], "pi": [10]}], n_lstm=4)
     assert shapes(agent.policy.policy_encoder) == [(8, 5)]
     assert shapes(agent.policy.policy_head) == [(6, 4), (10, 6), (3, 10)]
@@ -105,7 +105,7 @@ def test_forms_of_an_activation(given: Any) -> None:
     assert plain_kwargs({"act_fun": given, "n_lstm": 3}) == {"act_fun": "tanh", "n_lstm": 3}
 
 
-def test_activations_of_ones_own() -> None:
+def test_custom_activations() -> None:
     assert torch.equal(activation_of(lambda x: x + 1)()(torch.zeros(2)), torch.ones(2))
     assert activation_of(nn.Hardtanh) is nn.Hardtanh
     assert plain_kwargs({"act_fun": nn.Hardtanh}) == {"act_fun": "function"}
@@ -131,7 +131,7 @@ def test_a_wrong_net_arch_is_refused(net_arch: Any, recurrent: bool) -> None:
         ("MlpPolicy", {"layers": [3], "net_arch": [3]}, "give net_arch alone"),
         ("CnnPolicy", {"net_arch": [3]}, "net_arch: is for 'mlp'"),
         ("MlpPolicy", {"feature_extraction": "rnn"}, "feature_extraction: must be 'mlp' or 'cnn'"),
-        ("MlpLstmPolicy", {"n_lstm": 0}, "n_lstm: must be a whole number"),
+        ("MlpLstmPolicy", {"n_lstm": 0}, "n_lstm: must be a positive integer"),
     ],
 )
 def test_mistakes_are_refused(policy: Any, kwargs: dict[str, Any], message: str) -> None:
@@ -144,7 +144,7 @@ def test_an_image_policy_needs_images() -> None:
         built("CnnPolicy")
 
 
-def test_a_policy_of_ones_own() -> None:
+def test_a_custom_policy() -> None:
     class Wide(MlpPolicy):
         def __init__(self, **kwargs: Any) -> None:
             super().__init__(net_arch=[{"pi": [128], "vf": [128]}], **kwargs)

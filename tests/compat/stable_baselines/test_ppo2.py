@@ -83,7 +83,7 @@ def test_mistakes_are_refused_under_ppo2s_names(settings: dict[str, Any], messag
         small_model(**settings)
 
 
-def test_a_memory_learns_from_whole_environments() -> None:
+def test_a_recurrent_policy_learns_from_whole_environments() -> None:
     with pytest.raises(ValueError, match=r"n_envs = 3 must be divisible by nminibatches = 2"):
         small_model("MlpLstmPolicy", make_vec_env("CartPole-v1", 3), n_steps=8)
     small_model("MlpLstmPolicy", make_vec_env("CartPole-v1", 4))
@@ -378,14 +378,14 @@ def test_masked_actions_are_never_taken() -> None:
     masks = np.eye(3)[[0, 1, 2, 1, 0]]
     assert model.predict(obs, action_masks=masks)[0].tolist() == [0, 1, 2, 1, 0]
     assert model.action_probability(obs, action_masks=masks)[0].tolist() == [1, 0, 0]
-    with pytest.raises(ValueError, match="action_masks: this policy was not made for masks"):
+    with pytest.raises(ValueError, match="action_masks: the environment of this policy has no action masks"):
         small_model().predict(np.zeros(4), action_masks=[1, 0])
 
 
-# Memory
+# Recurrent state
 
 
-def test_a_memory_is_carried_and_emptied() -> None:
+def test_the_recurrent_state_is_carried_and_reset() -> None:
     model = small_model("MlpLstmPolicy", policy_kwargs={"n_lstm": 4})
     with torch.no_grad():
         for parameter in model.agent.parameters():
@@ -448,7 +448,7 @@ def test_functions_are_given_again(tmp_path: Path) -> None:
     env = make_vec_env("CartPole-v1", N_ENVS)
     model = small_model(env=env, learning_rate=lambda share: 1e-3 * share, policy_kwargs={"act_fun": lambda x: x})
     model.save(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"function of your own needs it again: PPO2\.load"):
+    with pytest.raises(ValueError, match=r"custom function, pass it again: PPO2\.load"):
         PPO2.load(tmp_path / "model")
     kwargs = {"act_fun": lambda x: x}
     acting = PPO2.load(tmp_path / "model", env=env, policy_kwargs=kwargs)
@@ -458,13 +458,13 @@ def test_functions_are_given_again(tmp_path: Path) -> None:
     PPO2.load(tmp_path / "model", env, {"learning_rate": 1e-3}, policy_kwargs=kwargs, verbose=0).learn(BATCH)
     with pytest.raises(ValueError, match="learning_rat: is not a setting of PPO2"):
         PPO2.load(tmp_path / "model", learning_rat=1e-3)
-    with pytest.raises(ValueError, match="policy_kwargs: must be those saved"):
+    with pytest.raises(ValueError, match="policy_kwargs: must be the saved ones"):
         PPO2.load(tmp_path / "model", policy_kwargs={"layers": [3]})
 
 
 def test_files_of_others_are_refused(tmp_path: Path) -> None:
     VecNormalize(noisy()).save(tmp_path / "statistics.zip")
-    with pytest.raises(CheckpointError, match="is one of VecNormalize, not of PPO2"):
+    with pytest.raises(CheckpointError, match="was saved by VecNormalize, not PPO2"):
         PPO2.load(tmp_path / "statistics")
     torch.save({"code": print}, tmp_path / "code.zip")
     with pytest.raises(CheckpointError, match="holds something other than tensors and plain values"):
@@ -473,7 +473,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
 
 def test_environments_must_fit(tmp_path: Path) -> None:
     model = small_model()
-    with pytest.raises(ValueError, match="observation space must be that of the model"):
+    with pytest.raises(ValueError, match="observation space must be the model's"):
         model.set_env("Pendulum-v1")
     with pytest.raises(ValueError, match="must be divisible by nminibatches"):
         small_model(n_steps=1).set_env("CartPole-v1")

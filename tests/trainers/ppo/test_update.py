@@ -146,7 +146,7 @@ def test_early_stop_by_the_last_minibatch_of_an_epoch(
     agent = make_agent()
 
     def kl(i: int, losses: MinibatchLosses) -> MinibatchLosses:
-        # Three minibatches an epoch: what the first two say must not matter.
+        # Three minibatches per epoch: what the first two say must not matter.
         return losses._replace(approx_kl=torch.tensor(last_kl if i % 3 == 2 else 5.0))
 
     with recorded(monkeypatch, kl) as seen:
