@@ -275,3 +275,13 @@ def test_a_policy_of_an_algorithm_that_is_not_known_here(pendulum: Path, tmp_pat
     checkpointing.write(tmp_path / "x_last.pt", {**checkpoint, "algorithm": "x"})
     with pytest.raises(ValueError, match="algo: must be ppo or mpo or vmpo, got 'x'"):
         minerva.load(tmp_path)
+
+
+def test_loading_leaves_torchs_generator_alone(tmp_path: Path) -> None:
+    result = minerva.train(
+        "ppo", "Pendulum-v1", total_steps=32, preset="none", rollout_steps=32, minibatch_size=32, update_epochs=1,
+        eval_episodes=0, console=False, out_dir=tmp_path / "run",
+    )  # fmt: skip
+    before = torch.get_rng_state()
+    minerva.load(result.out_dir)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -11,7 +11,7 @@ from torch import nn
 from minerva.networks.layer_norm_mlp import LayerNormMLP
 from minerva.networks.mlp import HiddenLayers
 from minerva.networks.squashed_gaussian import SquashedGaussianPolicy
-from tests.networks.samples import move_parameters
+from tests.networks.samples import float64, move_parameters
 from tests.objectives import oracle_vmpo as oracle
 
 LOW, HIGH = np.array([-1.0, 0.5], dtype=np.float32), np.array([3.0, 1.0], dtype=np.float32)
@@ -251,3 +251,8 @@ def test_an_empty_layer_list_names_the_field(name: str) -> None:
     sizes: dict[str, Any] = {name: ()}
     with pytest.raises(ValueError, match=f"^{name}: must name at least one layer"):
         SquashedGaussianPolicy(3, 2, **sizes)
+
+
+def test_bounds_have_the_default_precision() -> None:
+    with float64():
+        assert SquashedGaussianPolicy(3, 1, (4,), (4,), -0.3, 0.3).action_high.tolist() == [0.3]

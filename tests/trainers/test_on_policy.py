@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,3 +149,13 @@ def test_the_collector_takes_its_normalizers_and_shapes_from_config_and_agent(no
     assert isinstance(norm, RunningNorm) == normalized
     if isinstance(norm, RunningNorm):
         assert norm.count.item() - RunningNorm(3).count.item() == 18  # three first observations and fifteen later ones
+
+
+def test_a_run_starts_with_the_weights_that_the_agent_has_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where the actor has a copy of the policy, on a GPU: weights may have been loaded since it was made.
+    trainer = small_trainer(eval_episodes=0)
+    noted: list[int] = []
+    monkeypatch.setattr(trainer.actor, "invalidate", lambda: noted.append(trainer.env_steps))
+    trainer.train(32, tmp_path / "run")
+    trainer.close()
+    assert noted == [0, 16, 32]  # before the first step, and after each update

@@ -124,3 +124,9 @@ def test_only_a_gaussian_has_a_deviation() -> None:
     policy = ActorCritic(CategoricalHead(3), Architecture((4,), (4,)), OBS)
     with pytest.raises(AttributeError, match="actor_logstd"):
         _ = Agent(OBS, 1, policy=policy).actor_logstd
+
+
+def test_with_a_recurrent_core_the_networks_named_are_the_heads() -> None:
+    architecture = Architecture((4,), (4,), lstm_units=4)  # hidden layers and head would fit together without it
+    agent = Agent(OBS, ACT, policy=ActorCritic(CategoricalHead(3), architecture, OBS))
+    assert agent.actor_mean is agent.policy.policy_head and agent.critic is agent.policy.value_head
