@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-FORMAT = 4
+FORMAT = 5
 """Increased when an older Minerva can no longer read the files of this one."""
 
 _PACKAGES = ("minerva-rl", "torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy")

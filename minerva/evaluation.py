@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from minerva.environments.base import Rows, check_finite, clip_to_box
 from minerva.environments.ids import EnvFactory
 from minerva.environments.workers import IDLE, STEP, LocalGroup
+from minerva.utils.seeding import spawn_generators
 
 Act = Callable[[Rows], NDArray[np.float32]]
 """A function from raw flat observations ``[E, O]`` (masks at the end, uint8 for images) to actions ``[E, A]``."""
-
-SEED_OFFSET = 10_000
-"""Evaluation environment i of a run is seeded from ``seed + SEED_OFFSET + i``."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,11 @@ class Evaluator:
     Args:
         factory: Builds one environment.
         episodes: E.
-        seed: The run's seed.
+        seed: The episodes' seeds are spawned from it.
         max_steps: Length at which an episode that does not end is cut.
         allow_non_finite: Continue on values that are not finite instead of raising an error; the return of such an
             episode may not be finite.
+        stream: Name of the stream of seeds: evaluations with other names, and training, run other episodes.
     """
 
     def __init__(
@@ -60,11 +59,12 @@ class Evaluator:
         seed: int,
         max_steps: int = 100_000,
         allow_non_finite: bool = False,
+        stream: str = "evaluation",
     ) -> None:
         self._allow_non_finite = allow_non_finite
         self._factory = factory
         self._episodes = episodes
-        self._seeds = [np.random.default_rng(seed + SEED_OFFSET + i).integers(2**31) for i in range(episodes)]
+        self._seeds = [generator.integers(2**31) for generator in spawn_generators(seed, stream, episodes)]
         self._max_steps = max_steps
         self._group: LocalGroup | None = None
 

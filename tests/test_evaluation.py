@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import gymnasium
@@ -8,8 +9,8 @@ import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from minerva.environments import EnvironmentFailureError, resolve
-from minerva.evaluation import SEED_OFFSET, Evaluation, Evaluator
+from minerva.environments import EnvironmentFailureError, GymnasiumBatch, resolve
+from minerva.evaluation import Evaluation, Evaluator
 from tests.environments.tiny_envs import Failing, Noisy
 
 CALLS: list[tuple[int, str]] = []
@@ -48,9 +49,13 @@ def policy(observations: NDArray[np.float32]) -> NDArray[np.float32]:
     return actions
 
 
+def seeds_of(seed: int, count: int) -> list[int]:
+    children = np.random.SeedSequence([seed, zlib.crc32(b"evaluation")]).spawn(count)
+    return [int(np.random.default_rng(child).integers(2**31)) for child in children]
+
+
 def by_hand(env: gymnasium.Env[Any, Any], seed: int, width: int) -> tuple[float, int]:
-    generator = np.random.default_rng(seed)
-    observation, _ = env.reset(seed=int(generator.integers(2**31)))
+    observation, _ = env.reset(seed=seed)
     total, length, over = 0.0, 0, False
     assert isinstance(env.action_space, spaces.Box)
     while not over:
@@ -78,17 +83,31 @@ def test_it_equals_a_loop_over_single_environments(name: str, kwargs: dict[str, 
     expected = []
     for i in range(3):
         env = factory()
-        expected.append(by_hand(env, 5 + SEED_OFFSET + i, width))
+        expected.append(by_hand(env, seeds_of(5, 3)[i], width))
         env.close()
     # The last bit of the policy's matrix product depends on the number of rows.
     np.testing.assert_allclose(evaluation.returns, [total for total, _ in expected], rtol=1e-4)
     assert evaluation.lengths.tolist() == [length for _, length in expected]
 
 
+def test_it_runs_other_episodes_than_training_other_streams_and_other_seeds() -> None:
+    starts: list[float] = []
+
+    def look(observations: NDArray[Any]) -> NDArray[np.float32]:
+        starts.extend(observations[:, 0].tolist())
+        return np.zeros((8, 1), dtype=np.float32)
+
+    for seed in (7, 8):
+        for stream in ("evaluation", "evaluate"):
+            Evaluator(Noisy, 8, seed, max_steps=1, stream=stream).run(look)
+        starts += GymnasiumBatch([Noisy] * 8, seed).reset()[:, 0].tolist()
+    assert len(set(starts)) == len(starts) == 2 * 3 * 8
+
+
 def test_one_episode_per_environment_and_no_more_steps() -> None:
     CALLS.clear()
     evaluator = Evaluator(Staggered, episodes=4, seed=1)
-    seeds = [int(np.random.default_rng(1 + SEED_OFFSET + i).integers(2**31)) for i in range(4)]
+    seeds = seeds_of(1, 4)
     assert CALLS == []  # environments are built when they are needed
     first = evaluator.run(lambda observations: np.full((4, 1), 0.25, dtype=np.float32))
     lengths = [int(np.random.default_rng(seed).integers(1, 9)) for seed in seeds]

@@ -290,7 +290,8 @@ def _evaluate(options: EvaluateOptions) -> None:
     config, seed = policy.config, policy.seed if options.seed is None else options.seed
     factory = environments.resolve(policy.env_id, config.env_kwargs)
     tolerant = api.trainer_class(policy.algorithm).drops_non_finite
-    evaluator = Evaluator(factory, options.episodes, seed, config.eval_max_steps, tolerant)
+    # Other episodes than those of the run's own evaluations, on which the best checkpoint was chosen.
+    evaluator = Evaluator(factory, options.episodes, seed, config.eval_max_steps, tolerant, stream="evaluate")
     try:
         evaluation = evaluator.run(lambda obs: policy.act_flat(obs, deterministic=not options.stochastic))
     finally:

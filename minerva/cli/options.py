@@ -50,7 +50,7 @@ class EvaluateOptions:
     best: bool = False
     """Use the checkpoint with the best evaluation instead of the last one."""
     seed: int | None = None
-    """Seed of the episodes; by default the one of the run's own evaluations."""
+    """Seed of the episodes; by default the run's. They are never the episodes of the run's own evaluations."""
     device: str = "cpu"
     """Device of the networks: auto, cpu, cuda, cuda:1, …"""
 
@@ -187,7 +187,7 @@ def _run_options(total_steps: RunOption) -> list[RunOption]:
         ("env", str, "", "A Gymnasium id, or dm_control/DOMAIN/TASK; `minerva envs` lists them.", "ID"),
         ("preset", str | None, None, "Preset to use: another environment's id, or none for no preset.", "ID"),
         total_steps,
-        ("seed", int, 42, "Seed of all random generators of the run; environment i gets seed + i.", "INT"),
+        ("seed", int, 42, "Seed from which all random generators of the run are spawned.", "INT"),
         ("device", str, "auto", "Device of the networks: auto, cpu, cuda, cuda:1, …", "NAME"),
         ("init_from", Path | None, None, "Start with the policy of another run (a folder or a checkpoint).", "RUN"),
     ]

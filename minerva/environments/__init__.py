@@ -76,7 +76,7 @@ def make(
     Args:
         env: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
         num_envs: Number of environments that step together.
-        seed: Environment i is seeded from ``seed + i``.
+        seed: Each environment has a generator of its own, spawned from this.
         vectorization: For the Gymnasium backend: ``"sync"`` for this process, ``"subprocess"`` for worker processes.
         num_workers: Worker processes (default: one per core).
         env_kwargs: Passed to the environment's constructor.

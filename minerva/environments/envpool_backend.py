@@ -16,6 +16,7 @@ from minerva.environments.base import EpisodeStatistics, Rows, Step, box_bounds,
 from minerva.environments.ids import ATARI_PREFIX, DM_CONTROL_PREFIX, EnvFactory, resolve
 from minerva.environments.spaces import flat_size, row_dtype
 from minerva.utils.cores import usable_cores
+from minerva.utils.seeding import spawn_generators
 
 MUJOCO = re.compile(
     r"(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|InvertedDoublePendulum|InvertedPendulum|Pusher|Reacher|Swimmer"
@@ -86,7 +87,7 @@ def make_pool_batch(
     Args:
         env: A Gymnasium id of a MuJoCo (v4, v5), classic control or Atari task, or ``dm_control/<domain>/<task>``.
         num_envs: N.
-        seed: Environment i is seeded with ``seed + i``.
+        seed: The pool's seed is spawned from it.
         threads: Threads of the pool (default: one per core, at most one per environment).
         env_kwargs: Those of the Gymnasium environment that EnvPool also accepts.
         allow_non_finite: Pass on values that are not finite instead of raising an error.
@@ -238,7 +239,6 @@ class EnvPoolBatch:
         self._pool = None  # its destructor ends them
 
     def _pool_seed(self) -> int:
-        if self._generation == 0 and self._seed + self.num_envs < SEED_LIMIT:
-            return self._seed
         # EnvPool seeds environment i with seed + i.
-        return int(np.random.default_rng([self._seed, self._generation]).integers(SEED_LIMIT - self.num_envs))
+        generators = spawn_generators(self._seed, "environments", self._generation + 1)
+        return int(generators[-1].integers(SEED_LIMIT - self.num_envs))

@@ -33,12 +33,6 @@ IDLE = -2
 CONTINUE = -3
 """Order: reset this environment without a seed, because its game continues after a lost life."""
 
-Seeds = Sequence[int | None]
-"""The seed of each environment's episode; None skips that environment."""
-Actions = Sequence[NDArray[np.float32]]
-"""The actions of each environment's episode, ``[T, A]``."""
-Continued = Sequence[Sequence[int]]
-"""The indices, in each episode's actions, of the steps that were resets without a seed."""
 Call = tuple[Sequence[Any], dict[str, Any]]
 """The arguments of a method call: positional and keyword."""
 
@@ -61,6 +55,21 @@ class Outcome(NamedTuple):
         return cls(rows, np.zeros(n), terminated, truncated, goes_on, np.zeros(n))
 
 
+class RunningEpisode(NamedTuple):
+    """An episode to replay."""
+
+    seed: int
+    actions: NDArray[np.float32]  # [T, A]
+    continued: Sequence[int]  # the steps that are resets without a seed; T if the next one will be
+
+
+class Replayed(NamedTuple):
+    """Where the replay of episodes has led."""
+
+    observations: Rows  # [n, O]
+    problems: list[str | None]  # why an environment did not come to the end of its episode's actions
+
+
 class Group(Protocol):
     """Environments that follow orders, in this process or in others."""
 
@@ -72,8 +81,8 @@ class Group(Protocol):
         """Apply one order to each environment; the next call overwrites the returned arrays."""
         ...
 
-    def replay(self, seeds: Seeds, actions: Actions, continued: Continued) -> Rows:
-        """Reset each environment with its seed, repeat its actions and return the last observations."""
+    def replay(self, episodes: Sequence[RunningEpisode | None]) -> Replayed:
+        """Reset each environment with its episode's seed and repeat the actions (None: leave it alone)."""
         ...
 
     def call(self, name: str, calls: Sequence[Call | None]) -> list[Any]:
@@ -142,28 +151,33 @@ class LocalGroup:
                 raise self._failure(i, "step" if order == STEP else "reset", error) from error
         return self._outcome
 
-    def replay(self, seeds: Seeds, actions: Actions, continued: Continued) -> Rows:
-        """Reset each environment with its seed, repeat its actions and return the last observations."""
-        for i, seed in enumerate(seeds):
-            if seed is None:
-                continue
-            resets = set(continued[i])
+    def replay(self, episodes: Sequence[RunningEpisode | None]) -> Replayed:
+        """Reset each environment with its episode's seed and repeat the actions (None: leave it alone)."""
+        problems: list[str | None] = []
+        for i, episode in enumerate(episodes):
             try:
-                observation, info = self.envs[i].reset(seed=seed)
-                ended = False
-                for t, action in enumerate(self._convert_actions(actions[i])):
-                    if t in resets:
-                        observation, info = self.envs[i].reset()
-                        ended = False
-                    else:
-                        observation, _, is_terminal, is_truncated, info = self.envs[i].step(action)
-                        ended = is_terminal or is_truncated
-                self._write(observation, self._rows[i])
-                if self._masks:
-                    self._write_mask(i, info, ended)
+                problems.append(None if episode is None else self._replay(i, episode))
             except Exception as error:
-                raise self._failure(i, "replay", error) from error
-        return self._outcome.observations
+                problems.append(f"it raised {type(error).__name__} while its actions were repeated")
+        return Replayed(self._outcome.observations, problems)
+
+    def _replay(self, i: int, episode: RunningEpisode) -> str | None:
+        env, resets = self.envs[i], set(episode.continued)
+        observation, info = env.reset(seed=episode.seed)
+        ended = False
+        for t, action in enumerate(self._convert_actions(episode.actions)):
+            if t in resets:
+                observation, info = env.reset()
+                ended = False
+            else:
+                observation, _, is_terminal, is_truncated, info = env.step(action)
+                ended = bool(is_terminal or is_truncated)
+            if ended and t + 1 not in resets:
+                return "its episode ended earlier than it did before"
+        self._write(observation, self._rows[i])
+        if self._masks:
+            self._write_mask(i, info, ended)
+        return None
 
     def call(self, name: str, calls: Sequence[Call | None]) -> list[Any]:
         """Call a method of each environment or of a wrapper around it and return the results (None: no call)."""
@@ -243,11 +257,11 @@ class SubprocessGroup:
                 whole[part] = values
         return self._outcome
 
-    def replay(self, seeds: Seeds, actions: Actions, continued: Continued) -> Rows:
-        """Reset each environment with its seed, repeat its actions and return the last observations."""
-        parts = self._ask("replay", [(seeds[part], actions[part], continued[part]) for part in self._slices])
-        self._outcome.observations[:] = np.concatenate(parts)
-        return self._outcome.observations
+    def replay(self, episodes: Sequence[RunningEpisode | None]) -> Replayed:
+        """Reset each environment with its episode's seed and repeat the actions (None: leave it alone)."""
+        parts: list[Replayed] = self._ask("replay", [(episodes[part],) for part in self._slices])
+        self._outcome.observations[:] = np.concatenate([part.observations for part in parts])
+        return Replayed(self._outcome.observations, list(itertools.chain(*(part.problems for part in parts))))
 
     def call(self, name: str, calls: Sequence[Call | None]) -> list[Any]:
         """Call a method of each environment or of a wrapper around it and return the results (None: no call)."""

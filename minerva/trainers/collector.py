@@ -46,17 +46,22 @@ class RolloutCollector:
         self._obs_normalizer = obs_normalizer
         self._reward_normalizer = reward_normalizer
         self._on_gpu = rollout.obs.device.type != "cpu"
+        self._chosen: tuple[Any, Any] | None = None  # actions and recurrent state, until their step has succeeded
         self._staging: Tensor | None = None  # page-locked memory, from which a GPU copies by itself
 
     def begin(self) -> None:
         """Start the first episodes of a run."""
+        self._chosen = None
         self.rollout.begin(torch.as_tensor(self._normalize(self.env.reset())))
 
     def step(self) -> Step:
-        """Step all environments once. If one of them fails, nothing is stored."""
+        """Step all environments once. If one of them fails, nothing is stored but the actions, for the next attempt."""
         rollout = self.rollout
-        actions, recurrent_state, _ = self.actor(*rollout.current())
+        if self._chosen is None:
+            self._chosen = self.actor(*rollout.current())[:2]
+        actions, recurrent_state = self._chosen
         step = self.env.step(actions.cpu().numpy() if self._on_gpu else actions)
+        self._chosen = None
         rollout.add(
             actions,
             self._normalize(step.observations),
@@ -92,6 +97,7 @@ class RolloutCollector:
         normalizer = self._reward_normalizer
         return {
             "env": self.env.state_dict(),
+            "chosen": None if self._chosen is None else [torch.as_tensor(part).clone().cpu() for part in self._chosen],
             "rollout": self.rollout.state_dict(),
             "reward_normalizer": None if normalizer is None else normalizer.state_dict(),
         }
@@ -99,6 +105,12 @@ class RolloutCollector:
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Load a saved state; return a sentence where the environments could not restore theirs exactly."""
         self.rollout.load_state_dict(state["rollout"])
+        chosen = state["chosen"]
+        device = self.rollout.obs.device
+        self._chosen = None
+        if chosen is not None:
+            actions, recurrent_state = (part.to(device) if self._on_gpu else part.numpy() for part in chosen)
+            self._chosen = actions, recurrent_state
         if self._reward_normalizer is not None:
             self._reward_normalizer.load_state_dict(state["reward_normalizer"])
         note = self.env.load_state_dict(state["env"])

@@ -43,7 +43,7 @@ class Trainer(ABC):
 
     Args:
         env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
-        seed: Environment i is seeded from ``seed + i``; every other generator is spawned from it.
+        seed: Every generator of the run is spawned from it, each environment's too.
         device: "auto", "cpu", "cuda", …
         config: The algorithm's config; by default its defaults.
         **fields: Fields of the config, on top of `config`.

@@ -27,6 +27,12 @@ def spawn_seed(seed: int, consumer: str) -> int:
     return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
 
+def spawn_generators(seed: int, consumer: str, count: int) -> list[np.random.Generator]:
+    """Spawn generators from the run's seed, such that no two runs, consumers or places in the list share a stream."""
+    sequence = np.random.SeedSequence([seed, zlib.crc32(consumer.encode())])
+    return [np.random.default_rng(child) for child in sequence.spawn(count)]
+
+
 def torch_generator(seed: int, consumer: str, device: torch.device | str = "cpu") -> torch.Generator:
     """Build the torch generator of one consumer."""
     return torch.Generator(device=device).manual_seed(spawn_seed(seed, consumer))

@@ -206,8 +206,8 @@ def test_the_same_seed_gives_the_same_run_with_any_number_of_threads(name: str) 
     assert other.description == "EnvPool, 3 environments, 3 threads"
     first = one.reset()
     np.testing.assert_array_equal(first, other.reset())
-    # Environment i has seed + i.
-    np.testing.assert_array_equal(third.reset()[:2], first[1:])
+    starts = np.concatenate([first, third.reset()])  # neighboring seeds share no environment
+    assert len(np.unique(starts, axis=0)) == 6
     for action in actions_for(one, 60):
         mine, theirs = one.step(action), other.step(action)
         for a, b in zip(mine[:5], theirs[:5], strict=True):

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,9 +13,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from minerva.environments import BatchedEnvironment, GymnasiumBatch, Step, make, resolve
+from minerva.environments import BatchedEnvironment, GymnasiumBatch, Step, history, make, resolve
+from minerva.environments.ids import EnvFactory
 from tests.environments.backends import BACKENDS
-from tests.environments.tiny_envs import Forgetful, Noisy, Tiny, Writing
+from tests.environments.tiny_envs import EndsEarlyWhenRepeated, FailsWhenRepeated, Forgetful, Noisy, Tiny, Writing
 
 # Short episodes, so that a few steps reach their ends.
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -112,7 +115,7 @@ def test_a_long_episode_is_saved_exactly() -> None:
     for t in range(2400):
         if t in (1023, 1024, 1025, 2048, 2049):
             assert other.load_state_dict(one.state_dict()) is None
-            assert other.state_dict()["actions"][1].tolist() == np.clip(actions[:t, 1], -1, 1).tolist()
+            assert other.state_dict()["actions"][t:].tolist() == np.clip(actions[:t, 1], -1, 1).tolist()
         one.step(actions[t])
     assert other.load_state_dict(through_a_file(one.state_dict())) is None
     for t in range(2400, 2500):
@@ -129,33 +132,83 @@ def test_an_environment_that_writes_into_its_action_is_saved_exactly() -> None:
     assert_same(one.step(actions[10]), other.step(actions[10]))
 
 
+REASONS: dict[str, tuple[Callable[[Path], gymnasium.Env[Any, Any]], str]] = {
+    "not deterministic": (lambda mark: Forgetful(9), "it is not deterministic given its seed and actions"),
+    "ends early": (EndsEarlyWhenRepeated, "its episode ended earlier than it did before"),
+    "raises": (FailsWhenRepeated, "it raised RuntimeError while its actions were repeated"),
+}
+
+
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
-def test_an_environment_that_is_not_deterministic_says_so(vectorization: Any) -> None:
-    one = make(Forgetful, 2, vectorization=vectorization, num_workers=1)
+@pytest.mark.parametrize("why", REASONS)
+def test_an_environment_that_does_not_come_back_starts_a_new_episode(
+    why: str, vectorization: Any, tmp_path: Path
+) -> None:
+    make_env, reason = REASONS[why]
+    factories: list[EnvFactory] = [partial(Noisy, 9), partial(make_env, tmp_path / "made"), partial(Noisy, 9)]
+
+    def fresh() -> GymnasiumBatch:
+        return GymnasiumBatch(factories, 0, vectorization, num_workers=1)
+
+    one, other = fresh(), fresh()
+    actions = actions_for(one, 8)
     one.reset()
-    one.step(actions_for(one, 1)[0])
-    other = make(Forgetful, 2, vectorization=vectorization, num_workers=1)
-    note = other.load_state_dict(one.state_dict())
-    assert note is not None
-    assert "not deterministic given its seed and actions" in note
-    other.step(actions_for(one, 1)[0])  # it still continues
+    for t in range(4):
+        one.step(actions[t])
+    state = through_a_file(one.state_dict())
+    note = other.load_state_dict(state)
+    assert note == (
+        f"environment 1 did not return to its saved state, because {reason}: it starts a new episode here, so this run "
+        "is not bit for bit the uninterrupted one"
+    )
+    assert other.restarts_next.tolist() == [False, True, False]
+    kept, resumed = one.step(actions[4]), other.step(actions[4])
+    assert resumed.restarting.tolist() == [False, True, False]
+    assert resumed.rewards[1] == 0
+    assert resumed.observations[1, 1] == 0, "the observation is not the first of an episode"
+    for name in ("observations", "rewards", "truncated"):  # the others go on exactly
+        np.testing.assert_array_equal(getattr(resumed, name)[[0, 2]], getattr(kept, name)[[0, 2]])
+    assert other.statistics.lengths.tolist() == [5, 0, 5]
     one.close()
     other.close()
 
 
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name.startswith("gymnasium")])
-def test_environment_i_is_seeded_from_seed_plus_i(backend: str) -> None:
-    batch = BACKENDS[backend]([Noisy] * 3, 20)
-    actions = actions_for(batch, 15)
-    alone = [GymnasiumBatch([Noisy], 20 + i) for i in range(3)]
+def test_an_episode_too_long_to_replay_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MIN_LIMIT", 2000)
+    monkeypatch.setattr(history, "TOTAL_BYTES", 0)
+    factories = [partial(Noisy, 10**6), partial(Noisy, 1500)]
+    one, other = GymnasiumBatch(factories, 0), GymnasiumBatch(factories, 0)
+    one.reset()
+    for action in actions_for(one, 4000):
+        one.step(action)
+    state = one.state_dict()
+    assert len(state["actions"]) < 1500, "the endless episode fills the checkpoint"
+    note = other.load_state_dict(state)
+    assert note is not None
+    assert note.startswith("environment 0 did not return to its saved state, because its episode had more than 2,000")
+    assert other.restarts_next.tolist() == [True, False]
+
+
+def test_the_streams_of_environments_are_spawned_from_the_seed() -> None:
+    """Each environment has the same stream in a batch of any size, and none of another seed's."""
+    sequence = np.random.SeedSequence([20, zlib.crc32(b"environments")])
+    expected = [int(np.random.default_rng(child).integers(2**31)) for child in sequence.spawn(3)]
+    batch = GymnasiumBatch([Noisy] * 3, 20)
     first = batch.reset()
-    np.testing.assert_array_equal(first, np.concatenate([env.reset() for env in alone]))
-    assert len(np.unique(first[:, 0])) == 3
-    for t in range(15):
-        together, apart = batch.step(actions[t]), [env.step(actions[t, i : i + 1]) for i, env in enumerate(alone)]
-        for name in ("observations", "rewards", "truncated", "restarting"):
-            np.testing.assert_array_equal(getattr(together, name), np.concatenate([getattr(x, name) for x in apart]))
-    batch.close()
+    assert batch.state_dict()["episode_seeds"] == expected
+    np.testing.assert_array_equal(first[:2], GymnasiumBatch([Noisy] * 2, 20).reset())
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name.startswith("gymnasium")])
+def test_runs_of_neighboring_seeds_share_no_environment(backend: str) -> None:
+    firsts: set[float] = set()
+    for seed in range(5):
+        batch = BACKENDS[backend]([partial(Noisy, 1)] * 8, seed)
+        batch.reset()
+        for _ in range(6):  # every second step restarts
+            firsts |= set(batch.step(np.zeros((8, 1), dtype=np.float32)).observations[:, 0].tolist())
+        batch.close()
+    assert len(firsts) == 5 * 8 * 6
 
 
 def test_every_episode_has_its_own_seed() -> None:
@@ -183,10 +236,10 @@ def test_the_same_seed_gives_the_same_trajectories_everywhere(task: str) -> None
 @pytest.mark.parametrize("make_env", [lambda: resolve("dm_control/cheetah/run")(), lambda: gymnasium.make("Ant-v5")])
 def test_a_batch_of_one_equals_the_environment(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> None:
     batch, env = GymnasiumBatch([make_env], 4), make_env()
-    seed = int(np.random.default_rng(4).integers(2**31))
-    observation, _ = env.reset(seed=seed)
+    observations = batch.reset()
+    observation, _ = env.reset(seed=batch.state_dict()["episode_seeds"][0])
     flat = gymnasium.spaces.flatten(env.observation_space, observation)
-    np.testing.assert_array_equal(batch.reset()[0], np.asarray(flat, dtype=np.float32))
+    np.testing.assert_array_equal(observations[0], np.asarray(flat, dtype=np.float32))
     for action in actions_for(batch, 20):
         assert isinstance(env.action_space, gymnasium.spaces.Box)
         clipped = np.clip(action[0], env.action_space.low, env.action_space.high).astype(env.action_space.dtype)

@@ -65,7 +65,7 @@ def test_a_mask_is_at_the_end_of_a_row(
     rows = batch.reset()
     envs = [make_env() for _ in range(2)]
     for i, env in enumerate(envs):
-        env.reset(seed=int(np.random.default_rng(5 + i).integers(2**31)))
+        env.reset(seed=batch.state_dict()["episode_seeds"][i])
     assert rows.dtype == batch.observation_dtype == observation_space.dtype
     generator = np.random.default_rng(0)
     for t in range(7):
@@ -108,7 +108,7 @@ def test_a_real_task_with_masks() -> None:
     rows = batch.reset()
     env = gymnasium.make(name)
     for i in range(2):
-        observation, info = env.reset(seed=int(np.random.default_rng(i).integers(2**31)))
+        observation, info = env.reset(seed=batch.state_dict()["episode_seeds"][i])
         assert rows[i, :500].argmax() == observation
         assert rows[i, 500:].tolist() == info["action_mask"].tolist()
         assert 0 < rows[i, 500:].sum() < 6

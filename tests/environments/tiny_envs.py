@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -106,6 +107,30 @@ class Forgetful(Noisy):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Any]:
         return super().reset(seed=None)
+
+
+class EndsEarlyWhenRepeated(Noisy):
+    """Not deterministic: in the second instance, episodes end after two steps, and a further step raises."""
+
+    def __init__(self, mark: Path, length: int = 9) -> None:
+        super().__init__(length)
+        self.second = mark.exists()
+        mark.touch()
+
+    def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        if self.second and self.steps == 2:
+            raise RuntimeError("stepped after its end")
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated or (self.second and self.steps == 2), truncated, info
+
+
+class FailsWhenRepeated(EndsEarlyWhenRepeated):
+    """Not deterministic: in the second instance, every second step raises."""
+
+    def step(self, action: NDArray[np.float32]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        if self.second and self.steps == 1:
+            raise RuntimeError("failed in the repetition")
+        return Noisy.step(self, action)
 
 
 class Writing(Noisy):
