@@ -33,6 +33,8 @@ LOG_STD_RANGE = (-20.0, 2.0)
 """Bounds of a log-standard-deviation that depends on the state."""
 ATANH_LIMIT = 1 - 1e-6
 """Squashed actions are taken to be no closer to ±1 than this: beyond it their inverse is mostly rounding error."""
+MAX_SAMPLE = math.atanh(ATANH_LIMIT)
+"""The largest sample that can be recovered from an action, about 7.25."""
 
 
 class ActionHead(ABC):
@@ -123,6 +125,10 @@ class ActionHead(ABC):
     def sample_log_prob(self, params: DistParams, samples: Tensor) -> Tensor:
         """Return the log-probabilities of samples that `unsquash` returned: ``[...]``."""
         return self.log_prob(params, samples)
+
+    def exactness(self, old: DistParams) -> Tensor:
+        """Return from 0 to 1 whether `unsquash` recovers all samples of the policy that acted: ``[...]``."""
+        return torch.ones_like(old[0][..., 0])
 
     def cross_entropy(self, params: DistParams, old: DistParams) -> Tensor:
         """Return the mean of -log π(sample) over the policy that acted: ``[...]``."""
@@ -277,6 +283,12 @@ class SquashedGaussianHead(GaussianHead, nn.Module):
         # LaTeX: u_j = \mathrm{artanh}\left( \mathrm{clip}\left( \frac{a_j - c_j}{h_j},\; -1 + 10^{-6},\; 1 - 10^{-6} \right) \right)
         samples = torch.atanh(((actions - self._center) / self._half).clamp(-ATANH_LIMIT, ATANH_LIMIT))
         return samples, self.log_volume(samples)
+
+    def exactness(self, old: DistParams) -> Tensor:
+        mean, log_std = old
+        # 1 where the policy is 3 deviations or more away from where tanh saturates, 0 within 2 of them.
+        # LaTeX: f_t = \mathrm{clip}\left( \min_j \frac{u_{\max} - |\mu'_{t,j}|}{\sigma'_{t,j}} - 2,\; 0,\; 1 \right)
+        return (((MAX_SAMPLE - mean.abs()) / log_std.exp()).amin(-1) - 2).clamp(0, 1)
 
     def log_volume(self, samples: Tensor) -> Tensor:
         """Return by how much squashing stretches space around samples ``[..., A]``, as a logarithm: ``[...]``."""

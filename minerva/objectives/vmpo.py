@@ -134,19 +134,20 @@ def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
     return -(weights * log_probs).sum()
 
 
-def sampling_noise(log_probs: Tensor, cross_entropy: Tensor) -> Tensor:
+def sampling_noise(log_probs: Tensor, cross_entropy: Tensor, exactness: Tensor) -> Tensor:
     """Compute each sample's negative log-likelihood minus its mean over the policy that sampled it.
 
-    Its mean is 0 for every new policy, and it correlates with `weighted_nll`, whose weights are all positive: a control
-    variate with nothing to estimate. (Where tanh saturates for many samples, their u is inexact, and the mean is
-    slightly off.)
+    Its mean is 0 for every policy that does not depend on the samples, and it correlates with `weighted_nll`, whose
+    weights are all positive: a control variate with nothing to estimate. Where tanh saturates, u is clipped, and the
+    mean is not 0: it pulls the policy back into the bounds. There the control variate is faded out.
 
     Args:
         log_probs: log N(u_t; μ_t, σ_t) of the samples before tanh, ``[B]``; for discrete actions log π(a_t|s_t).
         cross_entropy: H(N', N) in their states, ``[B]``; for discrete policies H(π', π).
+        exactness: f_t, from 0 where tanh saturates to 1, ``[B]``. It depends on the old policy alone.
 
     Returns:
         n, ``[B]``.
     """
-    # LaTeX: n_t = -\log \mathcal{N}(u_t; \mu_t, \sigma_t) - H(\mathcal{N}'_t, \mathcal{N}_t)
-    return -log_probs - cross_entropy
+    # LaTeX: n_t = f_t \left( -\log \mathcal{N}(u_t; \mu_t, \sigma_t) - H(\mathcal{N}'_t, \mathcal{N}_t) \right)
+    return exactness * (-log_probs - cross_entropy)

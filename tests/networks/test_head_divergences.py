@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -170,3 +171,36 @@ def test_a_categorical_policys_loss_equals_rlax(seed: int) -> None:
         assert value.item() == pytest.approx(float(part), rel=1e-5)
     for gradient, slope in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(gradient.numpy(), slope, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.formula(
+    "minerva.networks.heads.SquashedGaussianHead.exactness",
+    r"f_t = \mathrm{clip}\left( \min_j \frac{u_{\max} - |\mu'_{t,j}|}{\sigma'_{t,j}} - 2,\; 0,\; 1 \right)",
+)
+def test_samples_are_exact_three_deviations_away_from_where_tanh_saturates() -> None:
+    limit = 0.5 * math.log((2 - 1e-6) / 1e-6)  # artanh(1 - 1e-6), about 7.25
+    head, std = GAUSSIAN["squashed"], 0.5
+    means = torch.tensor([0.0, limit - 3 * std, limit - 2.75 * std, limit - 2 * std, limit, 12.0], dtype=torch.float64)
+    for sign in (1, -1):
+        old = torch.stack([torch.zeros(6), sign * means], -1), torch.full((6, 2), math.log(std), dtype=torch.float64)
+        torch.testing.assert_close(head.exactness(old), torch.tensor([1.0, 1, 0.75, 0, 0, 0], dtype=torch.float64))
+    plain = GAUSSIAN["gaussian"].exactness((torch.full((2, 2), 99.0), torch.zeros(2, 2)))
+    assert plain.tolist() == [1, 1]  # what is not squashed is never clipped
+
+
+@pytest.mark.parametrize("mean", [4.0, 5.5, 6.0, 6.5, 7.0, 7.25, 9.0])
+@pytest.mark.parametrize("std", [0.1, 0.4, 1.0])
+def test_where_samples_count_as_exact_their_noise_has_mean_zero(mean: float, std: float) -> None:
+    head = SquashedGaussianHead([-1.0], [1.0]).double()
+    old_mean, log_std = torch.tensor([[mean]], dtype=torch.float64), torch.tensor([[math.log(std)]])
+    drawn = old_mean + std * torch.linspace(-8, 8, 20_001, dtype=torch.float64)[:, None]
+    density = Normal(mean, std).log_prob(drawn[:, 0]).exp()
+    samples, _ = head.unsquash(head.squash(drawn))  # those beyond the limit are clipped to it
+    new = old_mean.clone().requires_grad_()
+    params, old = (new.expand(20_001, 1), log_std), (old_mean, log_std)
+    noise = vmpo.sampling_noise(
+        head.sample_log_prob(params, samples), head.cross_entropy(params, old), head.exactness(old)
+    )
+    (slope,) = torch.autograd.grad(torch.trapezoid(noise * density, drawn[:, 0]), new)
+    # In units of 1 / std, which is the slope of a sample one deviation away.
+    assert abs(slope.item() * std) < 2e-3

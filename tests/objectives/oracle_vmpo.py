@@ -158,12 +158,15 @@ def fit_losses(p: Parameters, rows: dict[str, Array], psi: Array, kept: list[int
     if s.control_variate:
         points, point_weights = np.polynomial.hermite_e.hermegauss(3)
         for b in range(len(mean)):
+            # In deviations of the old policy, how far its mean is from where samples are clipped.
+            margins = (math.atanh(1 - 1e-6) - abs(rows["old_means"][b])) / old_sigma[b]
+            fade = min(max(min(margins) - 2, 0.0), 1.0)
             for j in range(mean.shape[1]):
                 center, half = (rows["high"][j] + rows["low"][j]) / 2, (rows["high"][j] - rows["low"][j]) / 2
                 drawn = math.atanh((rows["actions"][b, j] - center) / half)
                 fresh = rows["old_means"][b, j] + old_sigma[b, j] * points
                 score = -(((np.append(fresh, drawn) - mean[b, j]) / sigma[b, j]) ** 2) / 2 - math.log(sigma[b, j])
-                noise += (score[:3] @ point_weights / point_weights.sum() - score[3]) / len(mean)
+                noise += fade * (score[:3] @ point_weights / point_weights.sum() - score[3]) / len(mean)
     return {
         "noise": noise,
         "nll": -sum(weight * score for weight, score in zip(psi, scores, strict=True)),

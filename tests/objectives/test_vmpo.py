@@ -325,14 +325,16 @@ def gaussians(rows: int, seed: int) -> tuple[torch.Tensor, ...]:
 
 @pytest.mark.formula(
     "minerva.objectives.vmpo",
-    r"n_t = -\log \mathcal{N}(u_t; \mu_t, \sigma_t) - H(\mathcal{N}'_t, \mathcal{N}_t)",
+    r"n_t = f_t \left( -\log \mathcal{N}(u_t; \mu_t, \sigma_t) - H(\mathcal{N}'_t, \mathcal{N}_t) \right)",
 )
 def test_the_samples_noise_by_hand() -> None:
     # Sampled from N(1, 1/2), scored by N(0, 2): -log N(3; 0, 2) = 9/8 + log 2 + c; its mean (1/4 + 1)/8 + log 2 + c.
     mean, log_std, old_mean, old_log_std = t64(0.0), t64(math.log(2)), t64(1.0), t64(math.log(0.5))
     log_prob = gaussian_log_prob(mean, log_std, t64(3.0))
     cross_entropy = gaussian_cross_entropy(mean, log_std, old_mean, old_log_std)
-    assert vmpo.sampling_noise(log_prob, cross_entropy).item() == pytest.approx(9 / 8 - 1.25 / 8)
+    for exactness in (1.0, 0.5, 0.0):
+        noise = vmpo.sampling_noise(log_prob, cross_entropy, t64(exactness))
+        assert noise.item() == pytest.approx(exactness * (9 / 8 - 1.25 / 8))
 
 
 def test_the_samples_noise_is_zero_on_average_and_so_is_its_slope_whatever_the_new_policy() -> None:
@@ -344,9 +346,9 @@ def test_the_samples_noise_is_zero_on_average_and_so_is_its_slope_whatever_the_n
     total = torch.zeros((), dtype=torch.float64)
     for (x, share), (y, other) in itertools.product(zip(points, shares, strict=True), repeat=2):
         drawn = old_mean + old_log_std.exp() * torch.stack([x, y])
-        noise = vmpo.sampling_noise(
-            gaussian_log_prob(mean, log_std, drawn), gaussian_cross_entropy(mean, log_std, old_mean, old_log_std)
-        )
+        scores = gaussian_log_prob(mean, log_std, drawn)
+        cross_entropy = gaussian_cross_entropy(mean, log_std, old_mean, old_log_std)
+        noise = vmpo.sampling_noise(scores, cross_entropy, torch.ones_like(scores))
         assert noise.abs().max() > 0.1
         total = total + (noise * share * other / (2 * math.pi)).sum()
     slopes = torch.autograd.grad(total, [mean, log_std])
@@ -368,7 +370,7 @@ def test_the_control_variate_reduces_the_variance_of_the_gradient_and_keeps_its_
         mean = torch.zeros(1, dtype=torch.float64, requires_grad=True)
         log_probs = gaussian_log_prob(mean, zeros, drawn)
         nll = vmpo.weighted_nll(log_probs, result.weights)
-        noise = vmpo.sampling_noise(log_probs, gaussian_cross_entropy(mean, zeros, zeros, zeros)).mean()
+        noise = vmpo.sampling_noise(log_probs, gaussian_cross_entropy(mean, zeros, zeros, zeros), counted).mean()
         plain.append(torch.autograd.grad(nll, mean, retain_graph=True)[0].item())
         reduced.append(torch.autograd.grad(nll - noise, mean)[0].item())
     difference = np.subtract(plain, reduced)

@@ -176,8 +176,9 @@ def m_step(
         noise = torch.zeros_like(nll)
         if config.control_variate:
             cross_entropy = head.cross_entropy(params, batch.old)  # [B]
+            noises = vmpo.sampling_noise(raw_log_probs, cross_entropy, head.exactness(batch.old))  # [B]
             # LaTeX: L_n = \mathbb{E}[n_t]
-            noise = weighted_mean(vmpo.sampling_noise(raw_log_probs, cross_entropy), batch.counted)
+            noise = weighted_mean(noises, batch.counted)
         divergences = head.divergences(params, batch.old)  # [B] each
         # LaTeX: D_k = \mathbb{E}[D_{k,t} \mid \bar{w}_t > 0]
         kept_kls = torch.stack([weighted_mean(divergence, batch.kept) for divergence in divergences])  # [D]

@@ -83,3 +83,27 @@ def test_multipliers_converge_to_where_their_bounds_are_tight() -> None:
         alpha_sigma = -fit_slope / (1 - sigma**2 / new_sigma**2)
         assert metrics["vmpo/alpha_mu"] == pytest.approx(alpha_mu, rel=0.01)
         assert metrics["vmpo/alpha_sigma"] == pytest.approx(alpha_sigma, rel=0.01)
+
+
+@pytest.mark.parametrize("start", [9.0, 12.0])
+def test_a_saturated_policy_comes_back_with_the_control_variate_as_without_it(start: float) -> None:
+    means = []
+    for control_variate in (False, True):
+        torch.manual_seed(0)
+        agent = VMPOAgent(
+            1, 1, -1.0, 1.0, policy_layer_sizes=(8,), value_layer_sizes=(8,), ppo_like_backbone=True, policy_lr=1e-2,
+            control_variate=control_variate,
+        )  # fmt: skip
+        with torch.no_grad():
+            agent.policy.policy_head.bias.fill_(start)
+        obs, generator = torch.zeros(64, 1), torch.Generator().manual_seed(0)
+        for _ in range(150):
+            actions, _, old_means, log_stds = agent.act(obs, generator=generator)
+            advantages = torch.randn(64, 1, generator=generator)  # all actions are the same, and equally good
+            agent.update(
+                {"obs": obs, "actions": actions, "old_means": old_means, "old_log_stds": log_stds,
+                 "returns": advantages, "advantages": advantages}
+            )  # fmt: skip
+        means.append(agent.act(obs[:1], deterministic=True)[2].item())
+    assert means[0] < start - 1
+    assert means[1] == pytest.approx(means[0], abs=0.1)
