@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,7 +90,7 @@ class BaseAgent(nn.Module):
 class ActingPolicy:
     """Act outside of training, on raw observations: for evaluation, for `minerva.load` and for the command line.
 
-    It remembers the recurrent state between calls. Use it within `eval_mode`, or on an agent in evaluation mode.
+    It remembers the recurrent state between calls. The agent must be in evaluation mode.
 
     Args:
         agent: What acts. Its normalizer does not move.
@@ -117,18 +115,6 @@ class ActingPolicy:
         chosen, self._state = agent.act_recurrent(obs, self._state, deterministic, self._generator)
         actions: NDArray[np.float32] = chosen.cpu().numpy()
         return actions
-
-
-@contextmanager
-def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode within a `with` block, and each part back into its own mode after it."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
 
 
 class Actor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from minerva.utils.seeding import as_global_generator
+
 if TYPE_CHECKING:
     from minerva.trainers.off_policy import OffPolicyTrainer
     from minerva.trainers.on_policy import OnPolicyTrainer
@@ -22,7 +24,7 @@ def on_policy_loop(trainer: OnPolicyTrainer, run: Run, total_updates: int) -> No
         if run.stopping():
             break
         run.callbacks.on_rollout_end(trainer)
-        with run.updating(1):
+        with run.updating(1), as_global_generator(trainer.layer_noise):
             metrics = trainer.update(total_updates)
             rollout.carry_over()
         run.update_done(metrics)

@@ -66,7 +66,7 @@ class OffPolicyTrainer(Trainer):
         **fields: Any,
     ) -> None:
         super().__init__(env_id, seed, device, config, **fields)
-        self.agent = self._make_agent()
+        self.agent = self._make_agent().eval()
         self.actor = Actor(self.agent.policy, seed, log_probs=True)
         self.replay_order = np.random.default_rng(spawn_seed(seed, "replay_order"))
         self.replay = self._make_replay()

@@ -89,7 +89,9 @@ class OnPolicyTrainer(Trainer):
         config = self.config
         self.agent = self._make_agent(make_encoder)
         self.updater = self._make_updater()
+        self.agent.eval()  # it acts in evaluation mode; the updater takes gradient steps in training mode
         self.minibatch_order = torch_generator(seed, "minibatch_order")
+        self.layer_noise = torch_generator(seed, "layer_noise", self.device)  # of an encoder with Dropout, say
         self.actor = Actor(self.agent.policy, seed)
         env, normalizer, takes_bytes = self.env, self.agent.obs_normalizer, self.agent.policy.takes_bytes
         as_bytes = env.observation_dtype == np.uint8 and takes_bytes
@@ -178,10 +180,13 @@ class OnPolicyTrainer(Trainer):
         return {
             "optimizer": self.optimizer_state(),
             "minibatch_order": self.minibatch_order.get_state(),
+            "layer_noise": self.layer_noise.get_state(),
             "collector": self.collector.state_dict(),
         }
 
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
         self.load_optimizer_state(state["optimizer"])
         self.minibatch_order.set_state(state["minibatch_order"])
+        if state["device"] == self.device.type:
+            self.layer_noise.set_state(state["layer_noise"])
         return self.collector.load_state_dict(state["collector"])

@@ -25,11 +25,12 @@ from minerva.networks.encoders import MakeEncoder
 from minerva.networks.heads import head_for
 from minerva.storage.replay import ReplayBuffer
 from minerva.storage.segments import DamagedReplayError
-from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes, eval_mode
+from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.health import Health, Rule
 from minerva.trainers.run import Run, RunState, TrainingResult
 from minerva.utils.cores import keep_freed_memory, usable_cores
+from minerva.utils.modes import mode
 from minerva.utils.seeding import initialization_seed
 
 ROWS_PER_THREAD = 256
@@ -321,7 +322,7 @@ class Trainer(ABC):
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
         """Run deterministic episodes in environments of their own; None where `should_stop` stopped it early."""
-        with eval_mode(self.agent):
+        with mode(self.agent.modules(), training=False):
             return self.evaluator.run(ActingPolicy(self.agent), should_stop or (lambda: False))
 
     def close(self) -> None:

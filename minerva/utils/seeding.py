@@ -47,6 +47,23 @@ def initialization_seed(seed: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def as_global_generator(generator: torch.Generator) -> Iterator[None]:
+    """Let torch's global generator of a device continue another one's stream within this context.
+
+    Layers such as Dropout draw from the global generator and from no other.
+    """
+    device = generator.device
+    default = torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[device.index or 0]
+    before = default.get_state()
+    default.set_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(default.get_state())
+        default.set_state(before)
+
+
 def numpy_generator_state(generator: np.random.Generator) -> dict[str, Any]:
     """Return the state of a NumPy generator as plain values (128-bit integers as strings)."""
     state = generator.bit_generator.state

@@ -194,7 +194,7 @@ def test_where_samples_count_as_exact_their_noise_has_mean_zero(mean: float, std
     head = SquashedGaussianHead([-1.0], [1.0]).double()
     old_mean, log_std = torch.tensor([[mean]], dtype=torch.float64), torch.tensor([[math.log(std)]])
     drawn = old_mean + std * torch.linspace(-8, 8, 20_001, dtype=torch.float64)[:, None]
-    density = Normal(mean, std).log_prob(drawn[:, 0]).exp()
+    density = Normal(mean, std).log_prob(drawn[:, 0]).exp()  # type: ignore[no-untyped-call]
     samples, _ = head.unsquash(head.squash(drawn))  # those beyond the limit are clipped to it
     new = old_mean.clone().requires_grad_()
     params, old = (new.expand(20_001, 1), log_std), (old_mean, log_std)

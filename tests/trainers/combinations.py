@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from minerva.api import Policy
-from minerva.trainers.actor import ActingPolicy, eval_mode
+from minerva.trainers.actor import ActingPolicy
+from minerva.utils.modes import mode
 
 
 def assert_loaded_policy_acts_alike(trainer: Any, policy: Policy) -> None:
@@ -17,6 +18,6 @@ def assert_loaded_policy_acts_alike(trainer: Any, policy: Policy) -> None:
     rows = trainer.evaluator._group.apply(
         np.zeros((1, trainer.action_dim), dtype=np.float32), np.array([7])
     ).observations.copy()
-    with eval_mode(trainer.agent):
+    with mode(trainer.agent.modules(), training=False):
         for _ in range(3):
             np.testing.assert_array_equal(policy.act_flat(rows), act(rows))

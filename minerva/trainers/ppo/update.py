@@ -18,6 +18,7 @@ from minerva.objectives.weighted import weighted_mean
 from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.on_policy import estimate_advantages
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.utils.modes import mode, training_parts
 
 
 class Batch(NamedTuple):
@@ -122,6 +123,7 @@ class Updater:
 
     def __init__(self, policy: ActorCritic, config: PPOConfig) -> None:
         self._policy = policy
+        self._training_parts = training_parts(policy)
         self._config = config
         self._module = FlatModule(policy)
         self.state = TrainState(Learnable.start(self._module.vector))
@@ -169,11 +171,12 @@ class Updater:
         for epoch in range(config.update_epochs):
             if config.recompute_advantages and epoch > 0:
                 batch = batch._replace(**recompute_advantages(self._policy, rollout, config))
-            for minibatch in minibatches(batch, config, generator):
-                padded = pad_minibatch(minibatch, config) if fixed_shapes else minibatch
-                finite, step_losses = self._step(padded, coefficients)
-                losses.append(torch.stack(step_losses))
-                applied_steps.append(finite.clone())  # a CUDA graph reuses its output memory
+            with mode(self._training_parts, training=True):
+                for minibatch in minibatches(batch, config, generator):
+                    padded = pad_minibatch(minibatch, config) if fixed_shapes else minibatch
+                    finite, step_losses = self._step(padded, coefficients)
+                    losses.append(torch.stack(step_losses))
+                    applied_steps.append(finite.clone())  # a CUDA graph reuses its output memory
             if config.target_kl and 0 < config.target_kl < MinibatchLosses(*losses[-1]).approx_kl.item():
                 break
         gradient_steps = int(torch.stack(applied_steps).sum())

@@ -22,6 +22,7 @@ from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.health import warn_about_skipped
 from minerva.trainers.on_policy import estimate_advantages
 from minerva.trainers.vmpo.config import VMPOConfig
+from minerva.utils.modes import mode, training_parts
 
 
 class Batch(NamedTuple):
@@ -288,6 +289,7 @@ class Updater:
 
     def __init__(self, policy: ActorCritic, alphas: Duals, temperature: Duals, config: VMPOConfig) -> None:
         self._config = config
+        self._training_parts = training_parts(policy)
         modules = FlatModule(policy), FlatModule(alphas), FlatModule(temperature)
         rates = modules[0].fill_by_prefix({"policy_": config.policy_lr, "value_": config.value_lr})
         unclipped, kind, momentum = float("inf"), config.optimizer_type, config.sgd_momentum
@@ -333,8 +335,9 @@ class Updater:
             if m > 0 and self._config.recompute_advantages:
                 batch = self._recompute_advantages(batch, rollout, new)
                 new, weighted, metrics = self._e_step(new, batch)
-            for minibatch in minibatches(weighted, order, self._config.minibatches):
-                new, losses = self._m_step(new, minibatch, lr_scale)
+            with mode(self._training_parts, training=True):
+                for minibatch in minibatches(weighted, order, self._config.minibatches):
+                    new, losses = self._m_step(new, minibatch, lr_scale)
         return new, metrics | self._final_metrics(state.policy.parameters, new, weighted, losses)
 
     def learn(

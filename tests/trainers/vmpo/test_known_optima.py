@@ -95,7 +95,7 @@ def test_a_saturated_policy_comes_back_with_the_control_variate_as_without_it(st
             control_variate=control_variate,
         )  # fmt: skip
         with torch.no_grad():
-            agent.policy.policy_head.bias.fill_(start)
+            agent.policy.get_parameter("policy_head.bias").fill_(start)
         obs, generator = torch.zeros(64, 1), torch.Generator().manual_seed(0)
         for _ in range(150):
             actions, _, old_means, log_stds = agent.act(obs, generator=generator)
