@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -72,7 +73,10 @@ class Compiled:
         cheaper: dict[Any, Function] = {torch.ops.aten.tanh.default: quick_tanh} if on_cpu else {}
         with _mark_tracing():
             traced = make_fx(flat, decomposition_table=cheaper)(*(tensor.detach().clone() for tensor in tensors))
-        run: Function = torch._inductor.compile(traced, [*tensors])
+        with warnings.catch_warnings():
+            # Its advice would round products to 10 bits, differently for each number of rows.
+            warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
+            run: Function = torch._inductor.compile(traced, [*tensors])
         return run
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from minerva.trainers.actor import ActingPolicy
 from minerva.trainers.on_policy import OnPolicyTrainer
 from tests.trainers.ppo.small_run import Troublesome, same_run
 
-LAYERS = {"dropout": nn.Dropout, "batch norm": partial(nn.BatchNorm1d, 8)}
+LAYERS: dict[str, Callable[[], nn.Module]] = {"dropout": nn.Dropout, "batch norm": partial(nn.BatchNorm1d, 8)}
 OBS = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
 
 
