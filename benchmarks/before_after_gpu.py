@@ -83,16 +83,17 @@ def main() -> None:
     for number in range(options.rounds):
         for version in list(trees)[:: -1 if number % 2 else 1]:
             samples[version].append(measure(trees[version], options.repeats))
+        compared = compare(samples)
         found = {
             "bar": BAR, "commits": dict(zip(trees, options.commits, strict=True)), "rounds": number + 1,
-            "results": compare(samples), "hardware": f"{hardware()}, {gpu()}", "versions": versions(),
+            "results": compared, "hardware": f"{hardware()}, {gpu()}", "versions": versions(),
             "command": "python -m benchmarks.before_after_gpu --before BEFORE --after AFTER "
             f"--rounds {options.rounds} --repeats {options.repeats}",
         }  # fmt: skip
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(found, indent=2) + "\n")
         print(f"round {number + 1}", flush=True)
-    for name, result in found["results"].items():
+    for name, result in compared.items():
         print(f"{name:90}{result['before']:10.4g}{result['after']:10.4g}{result['speed_ratio']:8.3f}")
 
 
