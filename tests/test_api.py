@@ -285,3 +285,17 @@ def test_loading_leaves_torchs_generator_alone(tmp_path: Path) -> None:
     before = torch.get_rng_state()
     minerva.load(result.out_dir)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("algo", ["ppo", "mpo", "vmpo"])
+def test_observations_are_clipped_where_obs_clip_says(algo: str, tmp_path: Path) -> None:
+    own: dict[str, Any] = {"update_after": 60, "batch_size": 8} if algo == "mpo" else {"rollout_steps": 32}
+    own |= {"minibatch_size": 16} if algo == "ppo" else {}
+    fields = {"obs_clip": 0.5, "normalize_obs": True, "eval_episodes": 0, "console": False, **own}
+    minerva.train(algo, "Pendulum-v1", 64, preset="none", out_dir=tmp_path / "run", **fields)
+    policy = minerva.load(tmp_path / "run")
+    # Velocities this far from the mean are all the same to it, and smaller ones are not.
+    fast, faster, slow = (policy.act(np.array([1.0, 0.0, speed], dtype=np.float32)) for speed in (7.0, 8.0, 0.1))
+    assert np.array_equal(fast, faster) and not np.array_equal(fast, slow)
+    with pytest.raises(CheckpointError, match=r"was made with obs_clip = 0\.5, got 10\.0"):
+        api.trainer_class(algo)("Pendulum-v1", **{**fields, "obs_clip": 10.0}).load(tmp_path / "run")

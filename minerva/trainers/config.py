@@ -34,6 +34,8 @@ class RunConfig:
     """Worker processes with vectorization "subprocess". By default one per core."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments for the environment's constructor."""
+    obs_clip: float = 10.0
+    """Observations that are normalized (normalize_obs) are clipped to this many standard deviations."""
 
     # Evaluation
 
@@ -85,6 +87,7 @@ class RunConfig:
         self._at_least(1, "num_envs", "num_workers", "eval_interval", "eval_max_steps", "checkpoint_interval")
         self._at_least(0, "eval_episodes", "checkpoint_minutes")
         self._at_least(1, "torch_threads")
+        self._positive("obs_clip")
         self._at_least(1, "pool_threads")
         self._one_of("backend", "auto", "gymnasium", "envpool")
         self._one_of("vectorization", "sync", "subprocess")

@@ -86,7 +86,9 @@ class MPOAgent(BaseAgent):
         self.duals = _make_duals(config, act_dim)
         self.to(self.device)
         # On the CPU: it takes in observations as they come from the environments.
-        self.obs_normalizer: RunningNorm | nn.Identity = RunningNorm(obs_dim) if config.normalize_obs else nn.Identity()
+        self.obs_normalizer: RunningNorm | nn.Identity = nn.Identity()
+        if config.normalize_obs:
+            self.obs_normalizer = RunningNorm(obs_dim, config.obs_clip)
         self.generator = generator or torch.Generator(self.device).manual_seed(int(torch.randint(2**62, ())))
         self.skipped = torch.zeros(1, dtype=torch.float64, device=self.device)
         policy, q, duals = FlatModule(self.policy), FlatModule(self.q), FlatModule(self.duals)

@@ -31,7 +31,9 @@ class MPOTrainer(OffPolicyTrainer):
 
     algorithm: ClassVar[str] = "mpo"
     config_class: ClassVar[type[MPOConfig]] = MPOConfig
-    fixed_fields: ClassVar[tuple[str, ...]] = ("policy_layer_sizes", "critic_layer_sizes", "normalize_obs")
+    fixed_fields: ClassVar[tuple[str, ...]] = (
+        "policy_layer_sizes", "critic_layer_sizes", "normalize_obs", "obs_clip",
+    )  # fmt: skip
     resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs", "replay_size", "use_retrace", "optimizer_type")
     worth_compiling: ClassVar[dict[str, int]] = {"cpu": 20_000, "cuda": 100_000}
     config: MPOConfig

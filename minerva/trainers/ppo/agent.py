@@ -38,7 +38,8 @@ class Agent(BaseAgent):
         value_layer_sizes: Units of the critic's hidden layers.
         normalize_obs: Whether raw observations are normalized.
         log_std_init: Initial logarithm of the Gaussian's standard deviation.
-        policy: Another actor-critic, in place of what the four arguments before describe.
+        policy: Another actor-critic, in place of what the other arguments before describe.
+        obs_clip: Normalized observations are clipped to this many standard deviations.
 
     Attributes:
         policy: Policy and critic.
@@ -55,6 +56,7 @@ class Agent(BaseAgent):
         normalize_obs: bool = True,
         log_std_init: float = 0.0,
         policy: ActorCritic | None = None,
+        obs_clip: float = 10.0,
     ) -> None:
         super().__init__()
         for name, sizes in (("policy_layer_sizes", policy_layer_sizes), ("value_layer_sizes", value_layer_sizes)):
@@ -64,7 +66,7 @@ class Agent(BaseAgent):
         self.policy = policy or ActorCritic(GaussianHead(act_dim), architecture, obs_dim)
         mask_dim = self.policy.mask_dim
         self.obs_normalizer: RunningNorm | nn.Identity = (
-            RunningNorm(obs_dim - mask_dim, passed=mask_dim) if normalize_obs else nn.Identity()
+            RunningNorm(obs_dim - mask_dim, obs_clip, passed=mask_dim) if normalize_obs else nn.Identity()
         )
 
     @property
@@ -126,4 +128,5 @@ def make_agent(config: PPOConfig, shapes: Shapes) -> Agent:
         make_encoder=make_encoder,
     )
     policy = ActorCritic(head, architecture, obs_dim, mask_dim, observation_space)
-    return Agent(obs_dim, head.action_dim, normalize_obs=config.normalize_obs and kind == "mlp", policy=policy)
+    normalize = config.normalize_obs and kind == "mlp"
+    return Agent(obs_dim, head.action_dim, normalize_obs=normalize, policy=policy, obs_clip=config.obs_clip)

@@ -29,8 +29,8 @@ class PPOTrainer(OnPolicyTrainer):
     algorithm: ClassVar[str] = "ppo"
     config_class: ClassVar[type[PPOConfig]] = PPOConfig
     fixed_fields: ClassVar[tuple[str, ...]] = (
-        "policy_layer_sizes", "critic_layer_sizes", "normalize_obs", "encoder", "shared_encoder", "lstm_units",
-        "lstm_layer_norm",
+        "policy_layer_sizes", "critic_layer_sizes", "normalize_obs", "obs_clip", "encoder", "shared_encoder",
+        "lstm_units", "lstm_layer_norm",
     )  # fmt: skip
     worth_compiling: ClassVar[dict[str, int]] = {"cpu": 100_000}
     config: PPOConfig

@@ -70,7 +70,7 @@ class VMPOAgent(BaseAgent):
         kind = encoder_kind(config.encoder, observation_space or spaces.Box(-1, 1, (obs_dim,)))
         self.obs_normalizer: RunningNorm | nn.Identity = nn.Identity()
         if config.normalize_obs and kind == "mlp":
-            self.obs_normalizer = RunningNorm(obs_dim - mask_dim, passed=mask_dim)
+            self.obs_normalizer = RunningNorm(obs_dim - mask_dim, config.obs_clip, passed=mask_dim)
         fields = ("policy_layer_sizes", "value_layer_sizes", "shared_encoder", "ppo_like_backbone", "log_std_init",
                   "lstm_units", "lstm_layer_norm")  # fmt: skip
         settings = {name: getattr(config, name) for name in fields} | {"encoder": kind, "make_encoder": make_encoder}

@@ -27,8 +27,8 @@ class VMPOTrainer(OnPolicyTrainer):
     algorithm: ClassVar[str] = "vmpo"
     config_class: ClassVar[type[VMPOConfig]] = VMPOConfig
     fixed_fields: ClassVar[tuple[str, ...]] = (
-        "policy_layer_sizes", "value_layer_sizes", "shared_encoder", "ppo_like_backbone", "normalize_obs", "encoder",
-        "lstm_units", "lstm_layer_norm",
+        "policy_layer_sizes", "value_layer_sizes", "shared_encoder", "ppo_like_backbone", "normalize_obs", "obs_clip",
+        "encoder", "lstm_units", "lstm_layer_norm",
     )  # fmt: skip
     worth_compiling: ClassVar[dict[str, int]] = {"cpu": 5_000}
     config: VMPOConfig
