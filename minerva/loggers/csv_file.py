@@ -8,7 +8,8 @@ import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+
+from minerva.loggers.base import Logger
 
 HEADER = b"step,name,value\n"
 _FLUSH_BYTES = 1 << 16
@@ -23,7 +24,7 @@ def read_values(path: Path, name: str) -> list[float]:
         return [float(row[2]) for row in rows if len(row) == 3 and row[1] == name]
 
 
-class CsvLogger:
+class CsvLogger(Logger):
     """Append rows ``step,name,value`` to a file; values keep every digit of the float.
 
     Rows are buffered and written in blocks: when there are many, after a few seconds, and on `flush`, `position` and
@@ -38,8 +39,7 @@ class CsvLogger:
         OSError: The file cannot be written; also raised by every method that writes.
     """
 
-    required: ClassVar[bool] = True
-    """In a `LoggerList`, errors of this logger stop the run."""
+    required = True
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -56,7 +56,6 @@ class CsvLogger:
             raise
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Record values by name at an environment step."""
         if self._file.closed:
             raise ValueError(f"{self.path} has been closed, so metrics of step {step} cannot be logged.")
         rows = [f"{step:d},{self._field(name)},{float(value)!r}\n" for name, value in metrics.items()]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minerva.loggers.base import one_line
+from minerva.loggers.base import Logger, one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MAX_HISTOGRAM_VALUE = 1e19  # TensorBoard's histograms have no bins for much larger values
 
 
-class TensorBoardLogger:
+class TensorBoardLogger(Logger):
     """Write scalars, histograms and images to a TensorBoard event file.
 
     Args:
@@ -38,7 +38,6 @@ class TensorBoardLogger:
         self._writer: Any = SummaryWriter(log_dir=str(folder), purge_step=purge_step)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Record values by name at an environment step."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, float(value), step)
 
@@ -52,7 +51,6 @@ class TensorBoardLogger:
             self._writer.add_histogram(name, values, step)
 
     def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
-        """Record an image ``[H, W, C]``: grayscale (C = 1) or RGB (C = 3)."""
         self._writer.add_image(name, array, step, dataformats="HWC")
 
     def flush(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from minerva.loggers.base import one_line
+from minerva.loggers.base import Logger, one_line
 from minerva.utils.wandb_utils import GLOBAL_STEP, log_wandb
 
 ID_FILE = "wandb_id.txt"
@@ -19,7 +19,7 @@ _START_SECONDS = 15.0  # how long a run waits for W&B before it starts without i
 _FINISH_SECONDS = 120.0  # how long a finished run waits for its upload; `wandb sync` sends the rest
 
 
-class WandbLogger:
+class WandbLogger(Logger):
     """Log to a W&B run that `open_wandb` started, with the environment step as x axis.
 
     Args:
@@ -44,11 +44,7 @@ class WandbLogger:
         return str(url) if url else None
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Record values by name at an environment step."""
         log_wandb(metrics, step)
-
-    def flush(self) -> None:
-        """Do nothing: W&B writes and uploads in its own process."""
 
     def close(self) -> None:
         """Finish the run; a second call does nothing."""
