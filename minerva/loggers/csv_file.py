@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import time
 import warnings
@@ -47,7 +48,6 @@ class CsvLogger(Logger):
         # wait in `_pending`, which only `flush` writes.
         self._file = self.path.open("a+b", buffering=0)
         self._pending = bytearray()
-        self._names: dict[str, str] = {}
         self._next_flush = time.monotonic() + _FLUSH_SECONDS
         try:
             self._recover()
@@ -58,8 +58,11 @@ class CsvLogger(Logger):
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         if self._file.closed:
             raise ValueError(f"{self.path} has been closed, so metrics of step {step} cannot be logged.")
-        rows = [f"{step:d},{self._field(name)},{float(value)!r}\n" for name, value in metrics.items()]
-        self._pending += "".join(rows).encode()
+        rows = io.StringIO()
+        # One line per row: recovery after a kill depends on it.
+        values = [(step, " ".join(name.splitlines()), float(value)) for name, value in metrics.items()]
+        csv.writer(rows, lineterminator="\n").writerows(values)
+        self._pending += rows.getvalue().encode()
         if len(self._pending) >= _FLUSH_BYTES or time.monotonic() >= self._next_flush:
             self.flush()
 
@@ -112,12 +115,11 @@ class CsvLogger(Logger):
 
     def _recover(self) -> None:
         """Write the header of a new file, or remove the incomplete last row of an existing one."""
-        size = self._size()
         self._file.seek(0)
         start = self._file.read(len(HEADER)) or b""
-        if size >= len(HEADER) and start == HEADER:
-            os.ftruncate(self._file.fileno(), self._row_end(size))
-        elif HEADER.startswith(start) and size < len(HEADER):  # new, or killed while the header was being written
+        if start == HEADER:
+            os.ftruncate(self._file.fileno(), self._row_end(self._size()))
+        elif HEADER.startswith(start):  # new, or killed while the header was being written
             os.ftruncate(self._file.fileno(), 0)
             self._pending += HEADER
             self.flush()
@@ -138,16 +140,6 @@ class CsvLogger(Logger):
                 return start + newline + 1
             end = start
         return len(HEADER)
-
-    def _field(self, name: str) -> str:
-        """Return a metric's name as a CSV field."""
-        field = self._names.get(name)
-        if field is None:
-            field = " ".join(name.splitlines())  # one line per row: recovery after a kill depends on it
-            if "," in field or '"' in field:
-                field = '"' + field.replace('"', '""') + '"'
-            self._names[name] = field
-        return field
 
     def _size(self) -> int:
         return os.fstat(self._file.fileno()).st_size
