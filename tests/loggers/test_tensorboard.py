@@ -70,8 +70,6 @@ def test_without_the_package_a_warning_says_what_to_install(tmp_path: Path, monk
     for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard" or "utils.tensorboard" in name]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(ImportError, match=r'pip install "minerva-rl\[tracking\]"'):
-        TensorBoardLogger(tmp_path)
     with pytest.warns(RuntimeWarning, match=r'TensorBoard is not installed.*"minerva-rl\[tracking\]"') as caught:
         assert open_tensorboard(tmp_path) is None
     assert len(caught) == 1
