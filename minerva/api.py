@@ -23,22 +23,9 @@ if TYPE_CHECKING:
     from minerva.trainers.run import TrainingResult
     from minerva.trainers.trainer import Trainer
 
-NO_PRESET = "none"
-"""The preset's name that stands for the config's defaults."""
 
-
-class Algorithm(NamedTuple):
-    """Where an algorithm's parts are; nothing is imported before it is used."""
-
-    config: str  # the config class, as "module.name"
-    trainer: str  # the trainer class, likewise
-
-
-ALGORITHMS = {
-    "ppo": Algorithm("minerva.trainers.ppo.config.PPOConfig", "minerva.trainers.ppo.trainer.PPOTrainer"),
-    "mpo": Algorithm("minerva.trainers.mpo.config.MPOConfig", "minerva.trainers.mpo.trainer.MPOTrainer"),
-    "vmpo": Algorithm("minerva.trainers.vmpo.config.VMPOConfig", "minerva.trainers.vmpo.trainer.VMPOTrainer"),
-}
+ALGORITHMS = {"ppo": "PPO", "mpo": "MPO", "vmpo": "VMPO"}
+"""What the names of an algorithm's classes begin with: `PPOConfig`, `PPOTrainer`."""
 
 
 def config_class(algo: str) -> type[RunConfig]:
@@ -47,7 +34,7 @@ def config_class(algo: str) -> type[RunConfig]:
     Raises:
         ValueError: There is no such algorithm.
     """
-    found: type[RunConfig] = _import(_algorithm(algo).config)
+    found: type[RunConfig] = _import(algo, "Config")
     return found
 
 
@@ -57,7 +44,7 @@ def trainer_class(algo: str) -> type[Trainer]:
     Raises:
         ValueError: There is no such algorithm.
     """
-    found: type[Trainer] = _import(_algorithm(algo).trainer)
+    found: type[Trainer] = _import(algo, "Trainer")
     return found
 
 
@@ -80,8 +67,8 @@ def preset_settings(algo: str, env_name: str, preset: str | None = None) -> Sett
     Raises:
         ValueError: There is no such algorithm, or no preset of that name.
     """
-    _algorithm(algo)
-    if preset == NO_PRESET:
+    config_class(algo)
+    if preset == "none":
         return Settings({}, DEFAULT_TOTAL_STEPS, None)
     if preset is None and env_name not in presets.load_presets(algo):
         return Settings({}, DEFAULT_TOTAL_STEPS, f"{env_name} has no preset for {algo}: training with the defaults.")
@@ -125,7 +112,9 @@ def train(
         EnvironmentFailureError: An environment failed in the middle of the run; what was learned is saved.
         FloatingPointError: Losses are infinite or not a number; the last checkpoint is from before.
     """
-    settings = preset_settings(algo, env_id if isinstance(env_id, str) else _name(env_id), preset)
+    from minerva.environments import display_name
+
+    settings = preset_settings(algo, display_name(env_id), preset)
     config = config_class(algo).from_fields(None, {**settings.fields, **fields})
     extra = {} if make_encoder is None else {"make_encoder": make_encoder}
     trainer = make_trainer(algo, env_id, seed, device, config, **extra)
@@ -276,18 +265,8 @@ class Policy:
         return np.concatenate([rows, mask], axis=1) if self._mask_dim else rows
 
 
-def _algorithm(name: str) -> Algorithm:
-    if name not in ALGORITHMS:
-        raise ValueError(f"algo: must be {' or '.join(ALGORITHMS)}, got {name!r}.")
-    return ALGORITHMS[name]
-
-
-def _import(path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
-
-
-def _name(env: EnvFactory) -> str:
-    from minerva.environments import display_name
-
-    return display_name(env)
+def _import(algo: str, part: str) -> Any:
+    if algo not in ALGORITHMS:
+        raise ValueError(f"algo: must be {' or '.join(ALGORITHMS)}, got {algo!r}.")
+    # Nothing is imported before it is used: help needs the configs, but not torch.
+    return getattr(importlib.import_module(f"minerva.trainers.{algo}.{part.lower()}"), ALGORITHMS[algo] + part)

@@ -41,12 +41,10 @@ class CallbackList(Callback):
         self.callbacks: list[Callback] = list(_flatten(callbacks))
 
     def on_training_start(self, trainer: Any) -> None:
-        """Call `on_training_start` of each callback."""
         for callback in self.callbacks:
             callback.on_training_start(trainer)
 
     def on_rollout_start(self, trainer: Any) -> None:
-        """Call `on_rollout_start` of each callback."""
         for callback in self.callbacks:
             callback.on_rollout_start(trainer)
 
@@ -56,12 +54,10 @@ class CallbackList(Callback):
         return all(result is not False for result in results)
 
     def on_rollout_end(self, trainer: Any) -> None:
-        """Call `on_rollout_end` of each callback."""
         for callback in self.callbacks:
             callback.on_rollout_end(trainer)
 
     def on_training_end(self, trainer: Any) -> None:
-        """Call `on_training_end` of each callback."""
         for callback in self.callbacks:
             callback.on_training_end(trainer)
 

@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minerva import __version__, api
 from minerva.cli.manual import BENCH_MANUAL, MANUAL, TRAIN_MANUAL
@@ -41,7 +41,6 @@ from minerva.trainers.config import DEFAULT_TOTAL_STEPS
 if TYPE_CHECKING:
     from minerva.evaluation import Evaluation
     from minerva.trainers.config import RunConfig
-    from minerva.trainers.run import TrainingResult
     from minerva.trainers.trainer import Trainer
 
 __all__ = ["main"]
@@ -58,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = lambda message, *_, **__: _print_line(f"warning: {message}")
         try:
             return _dispatch(arguments)
         except BrokenPipeError:  # the reader closed the pipe, as in `minerva envs | head`
@@ -89,19 +88,15 @@ def _dispatch(arguments: list[str]) -> int:
         print(MANUAL.format(algorithms=algorithms), end="")
     elif command in ("-V", "--version"):
         print(f"minerva {__version__}")
-    elif command == "train":
-        if not rest or rest[0] in ("-h", "--help"):
-            print(TRAIN_MANUAL.format(algorithms=algorithms), end="")
-            return 0 if rest else 2
-        return _train_or_resume(rest)
-    elif command == "bench":
-        if not rest or rest[0] in ("-h", "--help"):
-            print(BENCH_MANUAL.format(algorithms=algorithms), end="")
-            return 0 if rest else 2
-        _bench(rest)
+    elif command in ("train", "bench"):
+        manual, run = (TRAIN_MANUAL, _train_or_resume) if command == "train" else (BENCH_MANUAL, _bench)
+        if rest and rest[0] not in ("-h", "--help"):
+            return run(rest)
+        print(manual.format(algorithms=algorithms), end="")
+        return 0 if rest else 2
     elif command in _COMMANDS:
-        options, run = _COMMANDS[command]
-        return run(parse(options, f"minerva {command}", rest)) or 0
+        options, action = _COMMANDS[command]
+        return action(parse(options, f"minerva {command}", rest)) or 0
     else:
         near = near_matches(command, ["train", "bench", *_COMMANDS])
         raise UsageError(f"{command!r} is not a command.{near} See `minerva --help`.")
@@ -199,20 +194,15 @@ def _run(trainer: Trainer, total_steps: int, folder: Path) -> int:
             print(f"Resume with: minerva train --resume {shlex.quote(str(folder))}", flush=True)
         raise
     if last.exists():
-        _report(result, last)
+        print()
+        for when, evaluation in (("Before", result.first_evaluation), ("After", result.last_evaluation)):
+            if evaluation is not None:
+                print(f"{when:<10} {_returns(evaluation)}")
+        print(f"Run        {result.out_dir}")
+        print(f"Checkpoint {last}")
     if result.env_steps == taken > 0:
         print("The run has already taken all its steps; give a larger --total-steps to continue.")
     return 0
-
-
-def _report(result: TrainingResult, last: Path) -> None:
-    print()
-    if result.first_evaluation is not None:
-        print(f"Before     {_returns(result.first_evaluation)}")
-    if result.last_evaluation is not None:
-        print(f"After      {_returns(result.last_evaluation)}")
-    print(f"Run        {result.out_dir}")
-    print(f"Checkpoint {last}")
 
 
 def _returns(evaluation: Evaluation) -> str:
@@ -224,7 +214,7 @@ def _returns(evaluation: Evaluation) -> str:
 # bench
 
 
-def _bench(arguments: list[str]) -> None:
+def _bench(arguments: list[str]) -> int:
     begin = time.perf_counter()
     algo, *rest = arguments
     if algo.startswith("-"):
@@ -258,6 +248,7 @@ def _bench(arguments: list[str]) -> None:
         console.print(note, style="dim", highlight=False, markup=False)
     if options.json is not None:
         options.json.write_text(json.dumps(result.to_plain(), indent=2, default=str) + "\n")
+    return 0
 
 
 def _check_bench(options: Any) -> None:
@@ -323,8 +314,10 @@ def _presets(options: PresetsOptions) -> None:
         width = max(len(name) for name in presets)
         print(f"{algo}\n")
         for name, fields in presets.items():
-            settings = "  ".join(f"{key}={_plain(value)}" for key, value in fields.items() if key != "total_steps")
-            print(f"  {name:<{width}}  {fields['total_steps']:>10,} steps  {settings}".rstrip())
+            steps = fields.pop("total_steps")
+            plain = {key: " ".join(map(str, v)) if isinstance(v, tuple) else v for key, v in fields.items()}
+            settings = "  ".join(f"{key}={value}" for key, value in plain.items())
+            print(f"  {name:<{width}}  {steps:>10,} steps  {settings}".rstrip())
 
 
 def _envs(options: EnvsOptions) -> None:
@@ -372,10 +365,6 @@ _COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int | None]]] = {
 # Helpers
 
 
-def _plain(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
 def _refuse_custom(env_id: str, instead: str) -> None:
     if env_id.startswith("custom:"):
         raise UsageError(
@@ -394,15 +383,8 @@ def _print_error(error: BaseException) -> None:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:  # leaves out the error number
         text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    _print_line(text)
+
+
+def _print_line(text: str) -> None:
     print(f"minerva: {' '.join(text.split())}", file=sys.stderr)
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    print(f"minerva: warning: {' '.join(str(message).split())}", file=file or sys.stderr)

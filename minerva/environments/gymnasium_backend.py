@@ -15,7 +15,7 @@ from minerva.environments.history import ActionHistory
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import flat_size, row_dtype
 from minerva.environments.workers import CONTINUE, STEP, Group, LocalGroup, RunningEpisode, SubprocessGroup
-from minerva.utils.seeding import numpy_generator_state, set_numpy_generator_state, spawn_generators
+from minerva.utils.seeding import spawn_generators
 
 Vectorization = Literal["sync", "subprocess"]
 
@@ -120,7 +120,7 @@ class GymnasiumBatch:
     def state_dict(self) -> dict[str, Any]:
         """Return episode seeds, actions since, generators and statistics."""
         return {
-            "generators": [numpy_generator_state(generator) for generator in self._generators],
+            "generators": [generator.bit_generator.state for generator in self._generators],
             "episode_seeds": self._episode_seeds.tolist(),
             "next_seeds": self._next_seeds.tolist(),
             **self._history.state_dict(),
@@ -141,8 +141,8 @@ class GymnasiumBatch:
             self._ended[:], self._life_lost[:] = True, False
             self.statistics = EpisodeStatistics(self.num_envs)
             return "the run was saved with another backend, so new episodes start here"
-        for generator, plain in zip(self._generators, state["generators"], strict=True):
-            set_numpy_generator_state(generator, plain)
+        for generator, saved in zip(self._generators, state["generators"], strict=True):
+            generator.bit_generator.state = saved
         self._episode_seeds[:] = state["episode_seeds"]
         self._next_seeds[:] = state["next_seeds"]
         self._ended[:] = state["ended"]

@@ -1,13 +1,12 @@
 """Log the metrics of a run: always to a CSV file, on request to the console, TensorBoard and W&B."""
 
-from minerva.loggers.base import ArrayLogger, Logger, LoggerList
+from minerva.loggers.base import Logger, LoggerList
 from minerva.loggers.console import ConsoleLogger
 from minerva.loggers.csv_file import CsvLogger
 from minerva.loggers.tensorboard import TensorBoardLogger, open_tensorboard
 from minerva.loggers.weights_and_biases import WandbLogger, open_wandb
 
 __all__ = [
-    "ArrayLogger",
     "ConsoleLogger",
     "CsvLogger",
     "Logger",

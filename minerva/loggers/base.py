@@ -6,7 +6,8 @@ import contextlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,11 +18,20 @@ OWN_GROUPS = ("charts", "eval", "losses", "train")
 """The groups of metric names that are reserved for the run; reports rely on them."""
 
 
-class Logger(Protocol):
-    """Record the metrics of a run."""
+class Logger:
+    """Record the metrics of a run. A logger overrides what it supports; the rest does nothing."""
+
+    required: ClassVar[bool] = False
+    """Whether a run must stop where this logger fails."""
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Record values by name at an environment step."""
+
+    def write_histogram(self, step: int, name: str, array: NDArray[Any]) -> None:
+        """Record a histogram of an array of any shape."""
+
+    def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
+        """Record an image ``[H, W, C]``: grayscale (C = 1) or RGB (C = 3)."""
 
     def flush(self) -> None:
         """Write everything that is still buffered."""
@@ -30,22 +40,11 @@ class Logger(Protocol):
         """Flush, then close files and connections; a second call does nothing."""
 
 
-@runtime_checkable
-class ArrayLogger(Logger, Protocol):
-    """A logger that also records arrays; the others never receive one."""
-
-    def write_histogram(self, step: int, name: str, array: NDArray[Any]) -> None:
-        """Record a histogram of an array of any shape."""
-
-    def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
-        """Record an image ``[H, W, C]``: grayscale (C = 1) or RGB (C = 3)."""
-
-
-class LoggerList:
+class LoggerList(Logger):
     """Use several loggers as one.
 
-    A run that cannot write its metrics must stop, so errors of a logger with ``required = True`` (the CSV file)
-    propagate. All other loggers are optional: one that raises is removed with a message, and the run continues.
+    A run that cannot write its metrics must stop, so errors of a required logger (the CSV file) are raised, after every
+    other logger was called. One that is not required is removed with a message when it raises, and the run continues.
 
     Args:
         loggers: The loggers; None stands for one that could not be opened.
@@ -54,72 +53,43 @@ class LoggerList:
 
     def __init__(self, loggers: Iterable[Logger | None], note: Callable[[str], None] | None = None) -> None:
         present = [logger for logger in loggers if logger is not None]
-        self.required: list[Logger] = [logger for logger in present if getattr(logger, "required", False)]
-        self.optional: list[Logger] = [logger for logger in present if not getattr(logger, "required", False)]
-        self._note = note
+        # Required ones first: if another one ends the process at this row, the row is already recorded.
+        self.loggers = sorted(present, key=lambda logger: not logger.required)
+        self._note = note or partial(warnings.warn, category=RuntimeWarning, stacklevel=4)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Record values by name at an environment step, in every logger."""
-        # Required loggers first: if an optional one fails at this row, the row is already recorded.
-        for logger in self.required:
-            logger.log(metrics, step)
-        self._attempt(lambda logger: logger.log(metrics, step))
+        self._each(lambda logger: logger.log(metrics, step))
 
     def write_histogram(self, step: int, name: str, array: NDArray[Any]) -> None:
-        """Record a histogram of an array in every logger that supports it."""
-
-        def write(logger: Logger) -> None:
-            if isinstance(logger, ArrayLogger):
-                logger.write_histogram(step, name, array)
-
-        self._attempt(write)
+        self._each(lambda logger: logger.write_histogram(step, name, array))
 
     def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
-        """Record an image ``[H, W, C]`` in every logger that supports it."""
-
-        def write(logger: Logger) -> None:
-            if isinstance(logger, ArrayLogger):
-                logger.write_image(step, name, array)
-
-        self._attempt(write)
+        self._each(lambda logger: logger.write_image(step, name, array))
 
     def flush(self) -> None:
-        """Flush every logger."""
-        for logger in self.required:
-            logger.flush()
-        self._attempt(lambda logger: logger.flush())
+        self._each(lambda logger: logger.flush())
 
     def close(self) -> None:
-        """Close every logger, then raise the first error of a required one."""
-        failure: Exception | None = None
-        for logger in self.required:
-            try:
-                logger.close()
-            except Exception as error:
-                failure = failure or error
-        self._attempt(lambda logger: logger.close())
-        if failure is not None:
-            raise failure
+        self._each(lambda logger: logger.close())
 
-    def _attempt(self, action: Callable[[Logger], None]) -> None:
-        """Apply a function to each optional logger and remove those that raise."""
-        for logger in tuple(self.optional):
+    def _each(self, action: Callable[[Logger], None]) -> None:
+        """Apply a function to each logger, remove those that raise, and raise the first error of a required one."""
+        failure: Exception | None = None
+        for logger in tuple(self.loggers):
             try:
                 action(logger)
             except Exception as error:
+                if logger.required:
+                    failure = failure or error
+                    continue
                 # Removed before the message, so that it stays removed if the message itself raises.
-                self.optional.remove(logger)
+                self.loggers.remove(logger)
                 with contextlib.suppress(Exception):  # the first error is the one to report
                     logger.close()
-                self._report(
-                    f"{type(logger).__name__} failed and is disabled for the rest of the run: {one_line(error)}"
-                )
-
-    def _report(self, text: str) -> None:
-        if self._note is not None:
-            self._note(text)
-        else:
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
+                name = type(logger).__name__
+                self._note(f"{name} failed and is disabled for the rest of the run: {one_line(error)}")
+        if failure is not None:
+            raise failure
 
 
 def check_name(name: str) -> None:

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
+from minerva.loggers.base import Logger
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
@@ -29,7 +31,7 @@ _HEALTH = (
 )
 
 
-class ConsoleLogger:
+class ConsoleLogger(Logger):
     """Show the progress of a run: steps, speed, remaining time and the newest returns.
 
     For MPO and V-MPO it also shows the health of the optimization: multipliers, KL divergences divided by their bounds

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+
+from minerva.loggers.base import Logger
 
 HEADER = b"step,name,value\n"
 _FLUSH_BYTES = 1 << 16
@@ -23,7 +25,7 @@ def read_values(path: Path, name: str) -> list[float]:
         return [float(row[2]) for row in rows if len(row) == 3 and row[1] == name]
 
 
-class CsvLogger:
+class CsvLogger(Logger):
     """Append rows ``step,name,value`` to a file; values keep every digit of the float.
 
     Rows are buffered and written in blocks: when there are many, after a few seconds, and on `flush`, `position` and
@@ -38,8 +40,7 @@ class CsvLogger:
         OSError: The file cannot be written; also raised by every method that writes.
     """
 
-    required: ClassVar[bool] = True
-    """In a `LoggerList`, errors of this logger stop the run."""
+    required = True
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -47,7 +48,6 @@ class CsvLogger:
         # wait in `_pending`, which only `flush` writes.
         self._file = self.path.open("a+b", buffering=0)
         self._pending = bytearray()
-        self._names: dict[str, str] = {}
         self._next_flush = time.monotonic() + _FLUSH_SECONDS
         try:
             self._recover()
@@ -56,11 +56,13 @@ class CsvLogger:
             raise
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Record values by name at an environment step."""
         if self._file.closed:
             raise ValueError(f"{self.path} has been closed, so metrics of step {step} cannot be logged.")
-        rows = [f"{step:d},{self._field(name)},{float(value)!r}\n" for name, value in metrics.items()]
-        self._pending += "".join(rows).encode()
+        rows = io.StringIO()
+        # One line per row: recovery after a kill depends on it.
+        values = [(step, " ".join(name.splitlines()), float(value)) for name, value in metrics.items()]
+        csv.writer(rows, lineterminator="\n").writerows(values)
+        self._pending += rows.getvalue().encode()
         if len(self._pending) >= _FLUSH_BYTES or time.monotonic() >= self._next_flush:
             self.flush()
 
@@ -113,12 +115,11 @@ class CsvLogger:
 
     def _recover(self) -> None:
         """Write the header of a new file, or remove the incomplete last row of an existing one."""
-        size = self._size()
         self._file.seek(0)
         start = self._file.read(len(HEADER)) or b""
-        if size >= len(HEADER) and start == HEADER:
-            os.ftruncate(self._file.fileno(), self._row_end(size))
-        elif HEADER.startswith(start) and size < len(HEADER):  # new, or killed while the header was being written
+        if start == HEADER:
+            os.ftruncate(self._file.fileno(), self._row_end(self._size()))
+        elif HEADER.startswith(start):  # new, or killed while the header was being written
             os.ftruncate(self._file.fileno(), 0)
             self._pending += HEADER
             self.flush()
@@ -139,16 +140,6 @@ class CsvLogger:
                 return start + newline + 1
             end = start
         return len(HEADER)
-
-    def _field(self, name: str) -> str:
-        """Return a metric's name as a CSV field."""
-        field = self._names.get(name)
-        if field is None:
-            field = " ".join(name.splitlines())  # one line per row: recovery after a kill depends on it
-            if "," in field or '"' in field:
-                field = '"' + field.replace('"', '""') + '"'
-            self._names[name] = field
-        return field
 
     def _size(self) -> int:
         return os.fstat(self._file.fileno()).st_size

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minerva.loggers.base import one_line
+from minerva.loggers.base import Logger, one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,29 +16,21 @@ if TYPE_CHECKING:
 _MAX_HISTOGRAM_VALUE = 1e19  # TensorBoard's histograms have no bins for much larger values
 
 
-class TensorBoardLogger:
+class TensorBoardLogger(Logger):
     """Write scalars, histograms and images to a TensorBoard event file.
 
     Args:
         folder: Folder of the event file. A resumed run adds a second file, and TensorBoard shows both as one run.
         purge_step: First step to hide in earlier files, because the resumed run logs it again. Values logged at the
             checkpoint's own step are kept, so pass that step plus one.
-
-    Raises:
-        ImportError: The package tensorboard is not installed.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError(
-                'TensorBoard is not installed, so this run does not log to it: pip install "minerva-rl[tracking]".'
-            ) from error
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer: Any = SummaryWriter(log_dir=str(folder), purge_step=purge_step)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Record values by name at an environment step."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, float(value), step)
 
@@ -52,7 +44,6 @@ class TensorBoardLogger:
             self._writer.add_histogram(name, values, step)
 
     def write_image(self, step: int, name: str, array: NDArray[np.uint8]) -> None:
-        """Record an image ``[H, W, C]``: grayscale (C = 1) or RGB (C = 3)."""
         self._writer.add_image(name, array, step, dataformats="HWC")
 
     def flush(self) -> None:
@@ -73,12 +64,9 @@ def open_tensorboard(folder: Path, purge_step: int | None = None) -> TensorBoard
     """
     try:
         return TensorBoardLogger(folder, purge_step)
-    except ImportError as error:
-        warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+    except ImportError:
+        text = 'TensorBoard is not installed, so this run does not log to it: pip install "minerva-rl[tracking]".'
     except Exception as error:  # such as a read-only or full disk: training can still run
-        warnings.warn(
-            f"TensorBoard could not be opened in {folder}, so this run does not log to it: {one_line(error)}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        text = f"TensorBoard could not be opened in {folder}, so this run does not log to it: {one_line(error)}"
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
     return None

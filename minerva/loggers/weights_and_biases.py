@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from minerva.loggers.base import one_line
+from minerva.loggers.base import Logger, one_line
 from minerva.utils.wandb_utils import GLOBAL_STEP, log_wandb
 
 ID_FILE = "wandb_id.txt"
@@ -19,44 +19,23 @@ _START_SECONDS = 15.0  # how long a run waits for W&B before it starts without i
 _FINISH_SECONDS = 120.0  # how long a finished run waits for its upload; `wandb sync` sends the rest
 
 
-class WandbLogger:
-    """Log to a W&B run that `open_wandb` started, with the environment step as x axis.
+class WandbLogger(Logger):
+    """Log to the active W&B run, with the environment step as x axis.
 
     Args:
-        run: The W&B run.
-        owned: Whether `close` finishes it; a run that the caller opened stays open.
+        own_run: The run that `close` finishes; None for one that the caller opened, which stays open.
     """
 
-    def __init__(self, run: Any, owned: bool = True) -> None:
-        self._run = run
-        self._owned = owned
-        self._closed = False
-
-    @property
-    def run_id(self) -> str:
-        """The run's id, used to resume it."""
-        return str(self._run.id)
-
-    @property
-    def url(self) -> str | None:
-        """The URL of the run's page; None offline."""
-        url = getattr(self._run, "url", None)
-        return str(url) if url else None
+    def __init__(self, own_run: Any = None) -> None:
+        self._own_run = own_run
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Record values by name at an environment step."""
         log_wandb(metrics, step)
 
-    def flush(self) -> None:
-        """Do nothing: W&B writes and uploads in its own process."""
-
     def close(self) -> None:
-        """Finish the run; a second call does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._owned:
-            self._run.finish()
+        run, self._own_run = self._own_run, None
+        if run is not None:
+            run.finish()
 
 
 def open_wandb(
@@ -65,7 +44,6 @@ def open_wandb(
     project: str,
     name: str,
     config: dict[str, Any],
-    run_id: str | None = None,
 ) -> WandbLogger | None:
     """Start or resume a W&B run, or warn and return None if that fails.
 
@@ -74,11 +52,11 @@ def open_wandb(
 
     Args:
         mode: "online" uploads during the run; "offline" writes to disk for a later `wandb sync`.
-        folder: The run's folder; W&B's files go into its subfolder ``wandb``, the id into ``wandb_id.txt``.
+        folder: The run's folder; W&B's files go into its subfolder ``wandb``. The id is in ``wandb_id.txt``, from which
+            a resumed run reads it.
         project: Project to log to.
         name: Displayed name of the run.
         config: The run's configuration.
-        run_id: Id of the run to resume; by default the id in the folder, or a new one.
     """
     try:
         import wandb
@@ -91,10 +69,9 @@ def open_wandb(
         if active is not None:
             active.config.update(config, allow_val_change=True)
             _use_step_axis(active)
-            return WandbLogger(active, owned=False)
+            return WandbLogger()
         id_file = folder / ID_FILE
-        if run_id is None and id_file.is_file():
-            run_id = id_file.read_text().strip() or None
+        run_id = id_file.read_text().strip() if id_file.is_file() else ""
         run_id = run_id or uuid.uuid4().hex[:8]
         folder.mkdir(parents=True, exist_ok=True)
         with _no_prompt():

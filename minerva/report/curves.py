@@ -118,10 +118,10 @@ def plot_curves(
         for k, (env_id, groups) in enumerate(panels.items()):
             axes = figure.add_subplot(rows, columns, k + 1)
             for algorithm, members in groups.items():
-                if len(runs) == 1:
-                    _draw_single(axes, members[0], metric, colors[algorithm])
+                if len(members) == 1:
+                    _draw_run(axes, members[0], metric, colors[algorithm], alone=len(runs) == 1)
                 else:
-                    _draw_group(axes, algorithm, members, metric, colors[algorithm])
+                    _draw_seeds(axes, members, metric, colors[algorithm])
             _label(axes, groups, metric, bottom=k + columns >= len(panels), left=k % columns == 0)
             axes.set_title(title if title and len(panels) == 1 else env_id)
             facts = [env_id] if title and len(panels) == 1 else []
@@ -160,10 +160,6 @@ def common_curve(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
 def smooth(series: Series, bins: int = 60) -> tuple[FloatArray, FloatArray]:
     """Average a noisy series over equal intervals of steps.
 
-    Args:
-        series: The series.
-        bins: Number of intervals.
-
     Returns:
         Mean step and mean value of each interval that is not empty.
     """
@@ -172,13 +168,9 @@ def smooth(series: Series, bins: int = 60) -> tuple[FloatArray, FloatArray]:
     if len(steps) == 0:
         return steps, values
     edges = np.linspace(steps.min(), steps.max(), bins + 1)
-    index = np.clip(np.searchsorted(edges, steps, side="right") - 1, 0, bins - 1)
-    count = np.bincount(index, minlength=bins)
-    used = count > 0
-    return (
-        np.bincount(index, steps, minlength=bins)[used] / count[used],
-        np.bincount(index, values, minlength=bins)[used] / count[used],
-    )
+    _, index = np.unique(np.searchsorted(edges[1:-1], steps, side="right"), return_inverse=True)
+    count = np.bincount(index)
+    return np.bincount(index, steps) / count, np.bincount(index, values) / count
 
 
 def _group(runs: Sequence[RunRecord], metric: str) -> dict[str, dict[str, list[RunRecord]]]:
@@ -203,12 +195,12 @@ def _mean_per_step(series: Series) -> tuple[FloatArray, FloatArray]:
     return steps.astype(np.float64), values
 
 
-def _draw_single(axes: Axes, run: RunRecord, metric: str, color: str) -> None:
-    """Plot the only run of a figure, with all that is known about its returns."""
+def _draw_run(axes: Axes, run: RunRecord, metric: str, color: str, alone: bool) -> None:
+    """Plot one run; if it is alone in the figure, with all that is known about its returns."""
     steps, values = _mean_per_step(run.metrics[metric])
-    of_returns = metric == "eval/return_mean"
+    of_returns = alone and metric == "eval/return_mean"
     label = "evaluation: mean of the episodes" if of_returns else f"{_name(run.algorithm)}, seed {run.seed}"
-    marker = "o" if len(steps) <= 60 else None
+    marker = "o" if alone and len(steps) <= 60 else _marker(steps)
     axes.plot(steps, values, color=color, linewidth=2.0, marker=marker, markersize=3.2, label=label, zorder=3)
     if of_returns and "eval/return_std" in run.metrics:
         std_steps, std = _mean_per_step(run.metrics["eval/return_std"])
@@ -221,17 +213,12 @@ def _draw_single(axes: Axes, run: RunRecord, metric: str, color: str) -> None:
         axes.plot(steps, values, color=_GREY, alpha=0.75, linewidth=1.0, label="training episodes, smoothed", zorder=2)
 
 
-def _draw_group(axes: Axes, algorithm: str, runs: Sequence[RunRecord], metric: str, color: str) -> None:
+def _draw_seeds(axes: Axes, runs: Sequence[RunRecord], metric: str, color: str) -> None:
     """Plot the seeds of one experiment."""
-    if len(runs) == 1:
-        steps, values = _mean_per_step(runs[0].metrics[metric])
-        label = f"{_name(algorithm)}, seed {runs[0].seed}"
-        axes.plot(steps, values, color=color, linewidth=2.0, marker=_marker(steps), label=label, zorder=3)
-        return
     for run in runs:
         steps, values = _mean_per_step(run.metrics[metric])
         axes.plot(steps, values, color=color, linewidth=0.7, alpha=0.35, marker=_marker(steps), zorder=2)
-    label = f"{_name(algorithm)}, {len(runs)} seeds"
+    label = f"{_name(runs[0].algorithm)}, {len(runs)} seeds"
     grid, values = common_curve([run.metrics[metric] for run in runs])
     if len(grid) == 0:  # the runs have no step in common
         axes.plot([], [], color=color, linewidth=0.7, label=label)
@@ -244,15 +231,15 @@ def _draw_group(axes: Axes, algorithm: str, runs: Sequence[RunRecord], metric: s
 
 def _label(axes: Axes, groups: dict[str, list[RunRecord]], metric: str, *, bottom: bool, left: bool) -> None:
     """Label a panel's axes and lines."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
     if bottom:
         axes.set_xlabel("Environment steps")
     if left:
         axes.set_ylabel(_LABELS.get(metric, metric))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10], integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: step_label(step)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace("-", "−")))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 500, 20k, 1.5M
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
     axes.tick_params(length=0)
     axes.margins(x=0.015)
     of_seeds = any(len(members) > 1 for members in groups.values())
@@ -268,14 +255,6 @@ def _name(algorithm: str) -> str:
 def _marker(steps: FloatArray) -> str | None:
     """Return the marker that makes a curve of one point visible."""
     return "o" if len(steps) == 1 else None
-
-
-def step_label(step: float) -> str:
-    """Format a number of steps briefly: 500, 20k, 1.5M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(step) >= size:
-            return f"{step / size:g}{unit}"
-    return f"{step:g}"
 
 
 @contextmanager

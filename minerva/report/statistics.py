@@ -23,31 +23,23 @@ class Summary:
     iqm: float
     """Interquartile mean: the mean without the lowest and the highest quarter."""
     low: float
-    """Lower end of the mean's bootstrap interval; NaN for a single return."""
+    """Lower end of the mean's bootstrap 95% interval; NaN for a single return."""
     high: float
-    """Upper end of the mean's bootstrap interval; NaN for a single return."""
+    """Upper end of the mean's bootstrap 95% interval; NaN for a single return."""
     minimum: float
     """Minimum."""
     maximum: float
     """Maximum."""
-    confidence: float = 0.95
-    """Confidence level of the interval."""
 
 
-def summarize(returns: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Summary:
-    """Compute statistics of returns, with a bootstrap percentile interval of the mean.
+def summarize(returns: ArrayLike) -> Summary:
+    """Compute statistics of returns of any shape, with a bootstrap 95% interval of the mean.
 
     The interquartile mean follows Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
     Precipice", and the rliable library: ``floor(n / 4)`` returns are cut at each end, so for n < 4 it is the mean.
 
-    Args:
-        returns: Returns of any shape, all finite.
-        confidence: Confidence level of the interval.
-        resamples: Number of bootstrap samples.
-        seed: Seed of the bootstrap: the same returns give the same interval.
-
     Raises:
-        ValueError: There are no returns, a return is not finite, or an argument is out of range.
+        ValueError: There are no returns, or a return is not finite.
     """
     values = np.asarray(returns, dtype=np.float64).ravel()  # [n]
     if values.size == 0:
@@ -58,7 +50,7 @@ def summarize(returns: ArrayLike, confidence: float = 0.95, resamples: int = 10_
     from scipy.stats import trim_mean
 
     equal = np.ptp(values) == 0.0  # avoids the rounding of a sum, so that mean and interval agree and std is 0
-    low, high = mean_interval(values[:, None], confidence, resamples, seed)
+    low, high = mean_interval(values[:, None])
     return Summary(
         n=int(values.size),
         mean=float(values[0] if equal else values.mean()),
@@ -69,31 +61,21 @@ def summarize(returns: ArrayLike, confidence: float = 0.95, resamples: int = 10_
         high=float(high[0]),
         minimum=float(values.min()),
         maximum=float(values.max()),
-        confidence=confidence,
     )
 
 
 def mean_interval(
-    values: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+    values: NDArray[np.float64], resamples: int = 10_000
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute the bootstrap percentile interval of the mean over the first axis.
+    """Compute the bootstrap percentile 95% interval of the mean over the first axis; equal values give equal intervals.
 
     Args:
         values: Values `[n, k]`. Whole rows are resampled, so that the interval of a curve is itself a curve.
-        confidence: Confidence level of the interval.
         resamples: Number of bootstrap samples.
-        seed: Seed of the bootstrap.
 
     Returns:
         Lower and upper ends `[k]`; NaN where n is 1.
-
-    Raises:
-        ValueError: An argument is out of range.
     """
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: must lie between 0 and 1, got {confidence}; 0.95 is usual.")
-    if resamples < 1:
-        raise ValueError(f"resamples: must be at least 1, got {resamples}; 10000 is usual.")
     if len(values) < 2:
         return np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
     # Imported here: it takes half a second.
@@ -106,9 +88,9 @@ def mean_interval(
         batch=max(1, 10_000_000 // values.size),  # resampled values in memory at a time: 80 MB
         vectorized=True,
         axis=0,
-        confidence_level=confidence,
+        confidence_level=0.95,
         method="percentile",
-        random_state=np.random.default_rng(seed),
+        random_state=np.random.default_rng(0),
     )
     low, high = result.confidence_interval
     # The mean of equal numbers may differ from them in the last bit.

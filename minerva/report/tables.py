@@ -13,17 +13,14 @@ if TYPE_CHECKING:
 
 
 def evaluation_table(summary: Summary, title: str) -> Table:
-    """Build a table of the statistics of an evaluation, one per row.
-
-    Args:
-        summary: The statistics.
-        title: Title of the table.
-    """
+    """Build a table of the statistics of an evaluation, one per row."""
     table = _table(title)
     table.add_column("Return", no_wrap=True)
     table.add_column(f"{summary.n:,} episode{'s' if summary.n != 1 else ''}", justify="right", no_wrap=True)
     table.add_row("mean", _number(summary.mean), style="bold")
-    table.add_row(f"{_percent(summary.confidence)} interval of the mean", _interval(summary.low, summary.high))
+    known = math.isfinite(summary.low)  # the interval of a single episode is not defined
+    interval = f"{_number(summary.low)} to {_number(summary.high)}" if known else "unknown"
+    table.add_row("95% interval of the mean", interval)
     table.add_row("std", _number(summary.std))
     table.add_row("median", _number(summary.median))
     table.add_row("IQM", _number(summary.iqm))
@@ -32,26 +29,13 @@ def evaluation_table(summary: Summary, title: str) -> Table:
     return table
 
 
-def episodes_table(returns: Sequence[float], lengths: Sequence[int] | None = None, title: str = "Episodes") -> Table:
-    """Build a table of the return of each episode, and its length where known.
-
-    Args:
-        returns: Return of each episode.
-        lengths: Steps of each episode.
-        title: Title of the table.
-
-    Raises:
-        ValueError: The numbers of lengths and returns differ.
-    """
-    if lengths is not None and len(lengths) != len(returns):
-        raise ValueError(f"lengths: must be one per return, got {len(lengths)} for {len(returns)} returns.")
-    table = _table(title)
-    table.add_column("Episode", justify="right")
-    table.add_column("Return", justify="right")
-    if lengths is not None:
-        table.add_column("Length", justify="right")
-    for k, value in enumerate(returns):
-        table.add_row(str(k + 1), _number(value), *([f"{lengths[k]:,}"] if lengths is not None else []))
+def episodes_table(returns: Sequence[float], lengths: Sequence[int]) -> Table:
+    """Build a table of the return and the number of steps of each episode."""
+    table = _table("Episodes")
+    for name in ("Episode", "Return", "Length"):
+        table.add_column(name, justify="right")
+    for k, (value, length) in enumerate(zip(returns, lengths, strict=True), start=1):
+        table.add_row(str(k), _number(value), f"{length:,}")
     return table
 
 
@@ -66,12 +50,3 @@ def _table(title: str) -> Table:
 
 def _number(value: float) -> str:
     return f"{value:,.2f}"
-
-
-def _interval(low: float, high: float) -> str:
-    # The interval of a single episode is not defined.
-    return f"{_number(low)} to {_number(high)}" if math.isfinite(low) and math.isfinite(high) else "unknown"
-
-
-def _percent(confidence: float) -> str:
-    return f"{100 * confidence:g}%"

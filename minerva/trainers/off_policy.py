@@ -23,7 +23,7 @@ from minerva.trainers.loop import off_policy_loop
 from minerva.trainers.run import Run, TrainingResult
 from minerva.trainers.trainer import Trainer
 from minerva.utils.running_norm import RunningNorm
-from minerva.utils.seeding import numpy_generator_state, set_numpy_generator_state, spawn_seed
+from minerva.utils.seeding import spawn_seed
 
 
 @dataclass
@@ -220,13 +220,13 @@ class OffPolicyTrainer(Trainer):
 
     def learning_state(self) -> dict[str, Any]:
         return {
-            "replay_order": numpy_generator_state(self.replay_order),
+            "replay_order": self.replay_order.bit_generator.state,
             "collector": self.collector.state_dict(),
             "schedule": dataclasses.asdict(self.schedule),
         }
 
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
-        set_numpy_generator_state(self.replay_order, state["replay_order"])
+        self.replay_order.bit_generator.state = state["replay_order"]
         self.schedule = UpdateSchedule(**state["schedule"])
         return self.collector.load_state_dict(state["collector"])
 

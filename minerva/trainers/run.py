@@ -370,7 +370,7 @@ class Run:
         if config.wandb == "off":
             return None
         name = f"{self.trainer.algorithm}-{self.trainer.env_name}-seed{self.trainer.seed}".replace("/", "-")
-        return open_wandb(config.wandb, self.out_dir, config.wandb_project, name, config.to_plain(), run_id=None)
+        return open_wandb(config.wandb, self.out_dir, config.wandb_project, name, config.to_plain())
 
     def _catch_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -62,25 +61,3 @@ def as_global_generator(generator: torch.Generator) -> Iterator[None]:
     finally:
         generator.set_state(default.get_state())
         default.set_state(before)
-
-
-def numpy_generator_state(generator: np.random.Generator) -> dict[str, Any]:
-    """Return the state of a NumPy generator as plain values (128-bit integers as strings)."""
-    state = generator.bit_generator.state
-    return {
-        "kind": state["bit_generator"],
-        "state": hex(state["state"]["state"]),
-        "inc": hex(state["state"]["inc"]),
-        "has_uint32": int(state["has_uint32"]),
-        "uinteger": int(state["uinteger"]),
-    }
-
-
-def set_numpy_generator_state(generator: np.random.Generator, plain: dict[str, Any]) -> None:
-    """Set the state of a NumPy (PCG64) generator from the plain values of `numpy_generator_state`."""
-    generator.bit_generator.state = {
-        "bit_generator": plain["kind"],
-        "state": {"state": int(plain["state"], 16), "inc": int(plain["inc"], 16)},
-        "has_uint32": plain["has_uint32"],
-        "uinteger": plain["uinteger"],
-    }

@@ -71,16 +71,14 @@ def history(file: Path) -> list[dict[str, float]]:
 
 def test_an_offline_run_reads_back_and_is_resumed_with_its_id(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    logger = open_wandb("offline", folder, "minerva-test", "a name", CONFIG, None)
+    logger = open_wandb("offline", folder, "minerva-test", "a name", CONFIG)
     assert logger is not None
-    assert logger.url is None
     logger.log({"charts/SPS": 1000.0, "eval/return_mean": -1.5}, 0)
     logger.log({"charts/SPS": 1500.0}, 2048)
     logger.flush()
     logger.close()
     logger.close()
-    run_id = logger.run_id
-    assert (folder / "wandb_id.txt").read_text().strip() == run_id
+    run_id = (folder / "wandb_id.txt").read_text().strip()
     (file,) = folder.glob(f"wandb/offline-run-*-{run_id}/run-{run_id}.wandb")
     expected = [
         {"charts/SPS": 1000.0, "eval/return_mean": -1.5, "global_step": 0},
@@ -97,15 +95,11 @@ def test_an_offline_run_reads_back_and_is_resumed_with_its_id(tmp_path: Path) ->
     axes = [record.metric for record in records(file) if record.WhichOneof("record_type") == "metric"]
     assert any(metric.glob_name == "*" and metric.step_metric == "global_step" for metric in axes)
 
-    again = open_wandb("offline", folder, "minerva-test", "a name", CONFIG, None)
+    again = open_wandb("offline", folder, "minerva-test", "a name", CONFIG)
     assert again is not None
-    assert again.run_id == run_id
     again.close()
-    third = open_wandb("offline", folder, "minerva-test", "a name", CONFIG, "given")
-    assert third is not None
-    assert third.run_id == "given"
-    third.close()
-    assert (folder / "wandb_id.txt").read_text().strip() == "given"
+    assert {path.name.rpartition("-")[2] for path in folder.glob("wandb/offline-run-*")} == {run_id}
+    assert (folder / "wandb_id.txt").read_text().strip() == run_id
 
 
 def test_an_active_run_is_used_and_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +113,7 @@ def test_an_active_run_is_used_and_left_open(tmp_path: Path, monkeypatch: pytest
         finish=lambda: pytest.fail("finished a run that is not its own"),
     )
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=active))
-    logger = open_wandb("offline", tmp_path, "p", "n", CONFIG, None)
+    logger = open_wandb("offline", tmp_path, "p", "n", CONFIG)
     assert logger is not None
     logger.log({"a": 1.0}, 7)
     logger.close()
@@ -137,15 +131,14 @@ def test_online_resumes_by_id_without_waiting(tmp_path: Path, monkeypatch: pytes
 
     def init(**arguments: Any) -> Any:
         seen.update(arguments, stdin_is_terminal=sys.stdin.isatty())
-        return SimpleNamespace(id=arguments["id"], url="https://page", define_metric=lambda *_, **__: None)
+        return SimpleNamespace(id=arguments["id"], define_metric=lambda *_, **__: None)
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=None, Settings=Settings, init=init))
     (tmp_path / "wandb_id.txt").write_text("kept\n")
     stdin = sys.stdin
-    logger = open_wandb("online", tmp_path, "p", "n", CONFIG, None)
+    logger = open_wandb("online", tmp_path, "p", "n", CONFIG)
     assert sys.stdin is stdin
     assert logger is not None
-    assert logger.url == "https://page"
     assert (seen["mode"], seen["id"], seen["resume"]) == ("online", "kept", "allow")
     assert seen["stdin_is_terminal"] is False
     assert seen["settings"].fields["init_timeout"] <= 30
@@ -154,7 +147,7 @@ def test_online_resumes_by_id_without_waiting(tmp_path: Path, monkeypatch: pytes
 def test_without_the_package_a_warning_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.warns(RuntimeWarning, match=r'W&B is not installed.*"minerva-rl\[tracking\]"') as caught:
-        assert open_wandb("online", tmp_path, "p", "n", CONFIG, None) is None
+        assert open_wandb("online", tmp_path, "p", "n", CONFIG) is None
     assert len(caught) == 1
 
 
@@ -163,7 +156,7 @@ ONLINE = (
     "from pathlib import Path\n"
     "import minerva.loggers.weights_and_biases as module\n"
     "module._START_SECONDS = 3.0\n"
-    "assert module.open_wandb('online', Path(sys.argv[1]), 'p', 'n', {}, None) is None\n"
+    "assert module.open_wandb('online', Path(sys.argv[1]), 'p', 'n', {}) is None\n"
     "print('the run continues')\n"
 )
 
@@ -237,5 +230,5 @@ def test_standard_input_is_restored_after_a_failure(tmp_path: Path, monkeypatch:
     module = SimpleNamespace(run=None, Settings=lambda **_: None, init=init)
     monkeypatch.setitem(sys.modules, "wandb", module)
     with pytest.warns(RuntimeWarning, match=r"W&B could not be started.*RuntimeError: no"):
-        assert open_wandb("offline", tmp_path, "p", "n", CONFIG, None) is None
+        assert open_wandb("offline", tmp_path, "p", "n", CONFIG) is None
     assert sys.stdin is stdin

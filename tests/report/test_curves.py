@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from minerva.report import RunRecord, Series, plot_curves
-from minerva.report.curves import common_curve, smooth, step_label
+from minerva.report.curves import common_curve, smooth
 
 
 def series(steps: Sequence[int], values: Sequence[float]) -> Series:
@@ -102,14 +102,6 @@ def test_smoothing_averages_spans_of_steps() -> None:
     assert smooth(series([5], [np.nan]))[0].tolist() == []
 
 
-@pytest.mark.parametrize(
-    ("step", "label"),
-    [(0, "0"), (500, "500"), (1000, "1k"), (2500, "2.5k"), (200_000, "200k"), (1_500_000, "1.5M"), (2e9, "2G")],
-)
-def test_step_labels(step: float, label: str) -> None:
-    assert step_label(step) == label
-
-
 # The figure
 
 
@@ -147,6 +139,14 @@ def test_a_single_run_with_nothing_but_the_metric(tmp_path: Path, drawn: list[Fi
     assert curves(drawn[1].axes[0]) == {"PPO, seed 1": [(0, 1), (5, 2)]}
     assert drawn[1].axes[0].get_ylabel() == "losses/entropy"
     assert (tmp_path / "e.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_numbers_at_the_axes(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_curves([record(1, [1.0])], tmp_path / "curve.png")
+    steps, returns = (axis.get_major_formatter() for axis in (drawn[0].axes[0].xaxis, drawn[0].axes[0].yaxis))
+    labels = {0: "0", 500: "500", 1000: "1k", 2500: "2.5k", 200_000: "200k", 1_500_000: "1.5M", 2e9: "2G"}
+    assert {step: steps(step) for step in labels} == labels
+    assert [returns(value) for value in (-1000, 0.1, 1_234_567)] == ["−1,000", "0.1", "1,234,567"]
 
 
 def test_seeds_are_grouped(tmp_path: Path, drawn: list[Figure]) -> None:

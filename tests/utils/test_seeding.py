@@ -1,18 +1,8 @@
 from __future__ import annotations
 
-import pickle
-
-import numpy as np
-import pytest
 import torch
 
-from minerva.utils.seeding import (
-    initialization_seed,
-    numpy_generator_state,
-    set_numpy_generator_state,
-    spawn_seed,
-    torch_generator,
-)
+from minerva.utils.seeding import initialization_seed, spawn_seed, torch_generator
 
 
 def test_consumers_and_seeds_have_their_own_streams() -> None:
@@ -48,21 +38,3 @@ def test_initialization_is_seeded_and_the_global_generator_restored() -> None:
     with initialization_seed(4):
         other = torch.randn(4)
     assert torch.equal(first, again) and not torch.equal(first, other)
-
-
-@pytest.mark.parametrize("odd", [False, True])
-def test_numpy_generator_state_round_trip(odd: bool) -> None:
-    generator = np.random.default_rng(5)
-    generator.normal(size=10)
-    if odd:  # the state includes the unused half of a 64-bit draw, for the next 32-bit one
-        generator.integers(2**31, dtype=np.int32)
-    plain = numpy_generator_state(generator)
-    assert set(map(type, plain.values())) <= {str, int}
-    assert pickle.loads(pickle.dumps(plain)) == plain
-    other = np.random.default_rng(99)
-    set_numpy_generator_state(other, plain)
-    assert (
-        other.integers(2**31, size=7, dtype=np.int32).tolist()
-        == generator.integers(2**31, size=7, dtype=np.int32).tolist()
-    )
-    assert other.normal(size=5).tolist() == generator.normal(size=5).tolist()
