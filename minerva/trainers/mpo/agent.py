@@ -104,17 +104,17 @@ class MPOAgent(BaseAgent):
     @property
     def log_temperature(self) -> nn.Parameter:
         """The temperature's parameter, before the softplus."""
-        return self.duals.parameter_of("temperature")
+        return self.duals.get_parameter("temperature")
 
     @property
     def log_alpha_mean(self) -> nn.Parameter:
         """The parameters of the mean's multipliers, before the softplus, ``[A]``."""
-        return self.duals.parameter_of("alpha_mean")
+        return self.duals.get_parameter("alpha_mean")
 
     @property
     def log_alpha_stddev(self) -> nn.Parameter:
         """The parameters of the standard deviation's multipliers, before the softplus, ``[A]``."""
-        return self.duals.parameter_of("alpha_stddev")
+        return self.duals.get_parameter("alpha_stddev")
 
     # Acting
 
