@@ -73,14 +73,14 @@ def test_equals_a_network_with_relu() -> None:
 
 
 def test_says_what_it_runs_before_it_refuses() -> None:
-    layers: list[nn.Module] = [nn.Linear(2, 2), nn.LayerNorm(2), nn.Tanh(), nn.ReLU(), nn.ELU()]
+    layers: list[nn.Module] = [nn.Linear(2, 2), nn.LayerNorm(2), nn.Tanh(), nn.ReLU(), nn.ELU(), nn.Identity()]
     assert NumpyMLP.runs(nn.Sequential(*layers))
     for other in (nn.GELU(), nn.ELU(alpha=0.5)):
         assert not NumpyMLP.runs(nn.Sequential(*layers, other))
 
 
 def test_refuses_other_layers() -> None:
-    with pytest.raises(ValueError, match="Linear, LayerNorm, Tanh, ReLU and ELU layers, got GELU"):
+    with pytest.raises(ValueError, match="Linear, LayerNorm, Tanh, ReLU, ELU, Identity layers, got GELU"):
         NumpyMLP(nn.Sequential(nn.Linear(2, 2), nn.GELU()))
     with pytest.raises(ValueError, match="got ELU"):
         NumpyMLP(nn.Sequential(nn.Linear(2, 2), nn.ELU(alpha=0.5)))
