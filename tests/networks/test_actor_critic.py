@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from minerva.networks.actor_critic import ActorCritic, Architecture
 from minerva.networks.heads import (
     ActionHead,
-    CategoricalHead,
     GaussianHead,
     MultiCategoricalHead,
     SquashedGaussianHead,
@@ -24,7 +23,7 @@ from tests.networks.samples import move_parameters
 
 OBS = 3
 HEADS: dict[str, ActionHead] = {
-    "categorical": CategoricalHead(4),
+    "categorical": MultiCategoricalHead([4]),
     "squashed": SquashedGaussianHead([-1.0, -1.0], [1.0, 1.0]),
     "gaussian": GaussianHead(2),
 }
@@ -218,7 +217,7 @@ def test_what_it_can_do_where() -> None:
 
 
 def test_what_a_mask_forbids_has_no_probability_and_the_mask_is_not_seen() -> None:
-    head = CategoricalHead(3)
+    head = MultiCategoricalHead([3])
     policy = make_policy(head, obs_dim=5, mask_dim=3)
     obs = torch.randn(2, 2)
     masks = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
