@@ -238,11 +238,12 @@ def _encoder(
 ) -> tuple[nn.Module, int]:
     if a.encoder == "custom":
         return custom_encoder(a.make_encoder, in_dim)
-    if a.encoder == "cnn":
-        assert space is not None
-        return image_encoder(space)
-    hidden = a.hidden(in_dim, layer_sizes)
-    return hidden, hidden.out_dim
+    if a.encoder == "mlp":
+        hidden = a.hidden(in_dim, layer_sizes)
+        return hidden, hidden.out_dim
+    assert space is not None
+    encoder = image_encoder(space)
+    return encoder, encoder.out_dim
 
 
 def _head(features: int, layer_sizes: Sequence[int], size: int, a: Architecture, gain: float) -> nn.Module:
