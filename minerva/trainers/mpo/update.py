@@ -90,13 +90,6 @@ class Sampled(NamedTuple):
     q_values: Tensor  # [..., S]
 
 
-class DualLosses(NamedTuple):
-    """The losses of the dual variables, scalars."""
-
-    dual: Tensor  # without the part of the out-of-bounds penalty
-    eta: Tensor  # the temperature's part
-
-
 class PolicyLosses(NamedTuple):
     """The policy's loss and what is logged of it."""
 
@@ -147,8 +140,7 @@ def update(
     metrics = {
         "loss/q": q_loss,
         "loss/policy": policy_losses.fit,
-        "loss/dual_eta": dual_losses.eta,
-        "loss/dual": dual_losses.dual,
+        **dual_losses,
         # LaTeX: \frac{1}{\epsilon} \mathbb{E}_b \left[ \mathrm{KL}(q_b \,\|\, u) \right]
         "kl/q_pi": mpo.kl_to_uniform(weights).mean() / config.kl_epsilon,
         "kl/mean": kl_mean.mean(),
@@ -258,8 +250,8 @@ def critic_loss(q: Critic, obs: Tensor, actions: Tensor, targets: Tensor) -> tup
 
 def dual_loss(
     duals: Duals, q_values: Tensor, cost: Tensor, kls: tuple[Tensor, Tensor], config: MPOConfig
-) -> tuple[Tensor, DualLosses]:
-    """Compute the loss of all multipliers."""
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute the loss of all multipliers; what is logged of it leaves out the out-of-bounds penalty."""
     (eta, alpha_mean, alpha_std, penalty_eta), (kl_mean, kl_std) = duals(), kls
     # LaTeX[Abdolmaleki2018a, eq. 9]: L_\eta = \mathbb{E}_b[L_{\eta,b}]
     eta_loss = mpo.temperature_loss(q_values, eta, config.kl_epsilon).mean()
@@ -273,7 +265,7 @@ def dual_loss(
     if config.action_penalization:
         # LaTeX: L_{\mathrm{dual}} = L_\eta + L_\alpha + \mathbb{E}_b[L_{\eta_c,b}]
         total = loss + mpo.temperature_loss(cost, penalty_eta, config.epsilon_penalty).mean()
-    return total, DualLosses(loss, eta_loss)
+    return total, {"loss/dual_eta": eta_loss, "loss/dual": loss}
 
 
 def divergences(params: DistParams, sampled: Sampled) -> tuple[Tensor, Tensor]:
