@@ -15,16 +15,15 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from gymnasium import Space, spaces
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from minerva.networks.numpy_mlp import Array
 from minerva.objectives import bernoulli, categorical
 from minerva.objectives.gaussian import gaussian_cross_entropy, gaussian_entropy, gaussian_log_prob
 from minerva.objectives.kl import kl_of_means, kl_of_stds
 
 DistParams = tuple[Tensor, ...]
 """Parameters of a distribution. The last axis belongs to the head, those before it to the batch."""
-Array = NDArray[np.float32]
 NumpySampler = Callable[[tuple[Array, ...], Array], Array]
 NoiseKind = Literal["normal", "uniform"]
 
