@@ -163,11 +163,9 @@ class VMPOAgent(BaseAgent):
                 sample.
         """
         rows = self._to_batch(batch)
-        if not isinstance(self.obs_normalizer, nn.Identity):
-            # The normalizer would clip what is infinite, and such a batch is to be skipped.
-            obs = torch.where(rows.obs.isfinite(), self.prepare(rows.obs), torch.nan)
-            rows = rows._replace(obs=obs)
-        return self.updater.learn(rows)
+        # The normalizer would clip what is infinite, and such a batch is to be skipped.
+        obs = torch.where(rows.obs.isfinite(), self.prepare(rows.obs), torch.nan)
+        return self.updater.learn(rows._replace(obs=obs))
 
     def _to_batch(self, batch: Mapping[str, Any]) -> Batch:
         old = self.policy.head.param_names
