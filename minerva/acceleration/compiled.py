@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,23 +16,6 @@ from minerva.acceleration.tree import leaves, rebuild
 Function = Callable[..., Any]
 """A function of nested tuples and dictionaries of tensors, with static shapes. It may write into its arguments and into
 nothing else, and it draws no random numbers."""
-
-_tracing = False
-
-
-def tracing() -> bool:
-    """Return whether a function is being traced for the compiler at this moment."""
-    return _tracing
-
-
-@contextmanager
-def _mark_tracing() -> Iterator[None]:
-    global _tracing
-    _tracing = True
-    try:
-        yield
-    finally:
-        _tracing = False
 
 
 class Compiled:
@@ -45,7 +27,12 @@ class Compiled:
 
     Args:
         function: The function.
+
+    Attributes:
+        tracing: Whether any function is being traced at this moment.
     """
+
+    tracing: ClassVar[bool] = False
 
     def __init__(self, function: Function) -> None:
         self._function = function
@@ -71,8 +58,11 @@ class Compiled:
 
         on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
         cheaper: dict[Any, Function] = {torch.ops.aten.tanh.default: quick_tanh} if on_cpu else {}
-        with _mark_tracing():
+        Compiled.tracing = True
+        try:
             traced = make_fx(flat, decomposition_table=cheaper)(*(tensor.detach().clone() for tensor in tensors))
+        finally:
+            Compiled.tracing = False
         with warnings.catch_warnings():
             # Its advice would round products to 10 bits, differently for each number of rows.
             warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)

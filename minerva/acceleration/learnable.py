@@ -9,7 +9,7 @@ from typing import Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from minerva.acceleration.compiled import tracing
+from minerva.acceleration.compiled import Compiled
 from minerva.acceleration.flat import FlatModule
 from minerva.acceleration.tree import detached
 
@@ -74,7 +74,7 @@ class Optimizer(Generic[M]):
         """
         # An infinite loss can have a finite gradient. `steps` then carries on that something was not finite.
         norm = torch.where(loss.isfinite(), gradient.norm(), torch.nan)
-        in_place = self.in_place and not tracing()
+        in_place = self.in_place and not Compiled.tracing
         if in_place and not norm.isfinite():
             return old._replace(steps=torch.full_like(old.steps, torch.nan))
         new = self._step(old, gradient, norm)
@@ -87,7 +87,7 @@ class Optimizer(Generic[M]):
         steps = old.steps + 1
         # LaTeX: g \leftarrow g \min\left( 1,\; \frac{g_{\max}}{\lVert g \rVert_2 + 10^{-6}} \right)
         gradient = gradient * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        if self.kind == "adam" and not tracing():
+        if self.kind == "adam" and not Compiled.tracing:
             return self._fused_adam(old, gradient, steps)
         if self.kind == "sgd":
             # LaTeX: m_t = \beta m_{t-1} + g_t

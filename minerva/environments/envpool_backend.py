@@ -210,13 +210,8 @@ class EnvPoolBatch:
         # EnvPool returns new arrays at every step, so no copy is needed.
         if not isinstance(self.raw_observation_space, spaces.Dict):
             return np.asarray(observation.reshape(self.num_envs, -1), dtype=self.observation_dtype)
-        rows = np.empty((self.num_envs, self.observation_dim), dtype=self.observation_dtype)
-        start = 0
-        for key in self.raw_observation_space.spaces:
-            part = observation[key].reshape(self.num_envs, -1)
-            rows[:, start : start + part.shape[1]] = part
-            start += part.shape[1]
-        return rows
+        parts = [observation[key].reshape(self.num_envs, -1) for key in self.raw_observation_space.spaces]
+        return np.concatenate(parts, axis=1, dtype=self.observation_dtype)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of resumes, the only state of a pool that can be saved."""

@@ -14,7 +14,7 @@ from minerva.networks.cnn import NatureCNN
 from minerva.networks.encoders import DictEncoder, EncoderKind, MakeEncoder, custom_encoder, image_encoder
 from minerva.networks.heads import ActionHead, DistParams, GaussianHead
 from minerva.networks.layer_norm_mlp import LayerNormMLP
-from minerva.networks.mlp import HiddenLayers, mlp
+from minerva.networks.mlp import HiddenLayers, orthogonal
 from minerva.networks.numpy_mlp import Array, NumpyLSTM, NumpyMLP
 from minerva.networks.recurrent import LSTMCore
 
@@ -238,23 +238,23 @@ def _encoder(
 ) -> tuple[nn.Module, int]:
     if a.encoder == "custom":
         return custom_encoder(a.make_encoder, in_dim)
-    if a.encoder == "cnn":
-        assert space is not None
-        return image_encoder(space)
-    hidden = a.hidden(in_dim, layer_sizes)
-    return hidden, hidden.out_dim
+    if a.encoder == "mlp":
+        hidden = a.hidden(in_dim, layer_sizes)
+        return hidden, hidden.out_dim
+    assert space is not None
+    encoder = image_encoder(space)
+    return encoder, encoder.out_dim
 
 
 def _head(features: int, layer_sizes: Sequence[int], size: int, a: Architecture, gain: float) -> nn.Module:
-    if layer_sizes:
-        return mlp(features, layer_sizes, size, gain, a.activation)
-    layer = nn.Linear(features, size)
+    hidden = HiddenLayers(features, layer_sizes, a.activation)
+    layer = nn.Linear(hidden.out_dim, size)
     if a.orthogonal_heads:
-        nn.init.orthogonal_(layer.weight, gain)
+        orthogonal(layer, gain)
     else:
         nn.init.xavier_uniform_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(*hidden, layer) if layer_sizes else layer
 
 
 def _log_std(features: int, head: ActionHead, a: Architecture) -> nn.Linear | nn.Parameter | None:

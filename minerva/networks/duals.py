@@ -33,46 +33,20 @@ def positive(parameter: Tensor) -> Tensor:
     return nn.functional.softplus(parameter) + EPSILON
 
 
-class DualVariable(nn.Module):
-    """A positive variable: a free parameter behind a softplus. Its optimizer keeps the parameter above `MINIMUM`.
+class Duals(nn.Module):
+    """Positive variables by name: a free parameter behind a softplus each. Optimizers keep it above `MINIMUM`.
 
     Args:
-        start: The parameter's first value, before the softplus.
-        shape: One variable by default, else one per entry.
-
-    Attributes:
-        parameter: What an optimizer changes.
-    """
-
-    def __init__(self, start: float, shape: tuple[int, ...] = ()) -> None:
-        super().__init__()
-        self.parameter = nn.Parameter(torch.full(shape, float(start)))
-
-    def forward(self) -> Tensor:
-        """Return the variable."""
-        return positive(self.parameter)
-
-
-class Duals(nn.ModuleDict):
-    """Dual variables by name.
-
-    Args:
-        starts: Where the parameter of each starts.
+        starts: Where the parameter of each starts, before the softplus.
         shapes: The shapes of those that are not scalars.
     """
 
     def __init__(self, starts: Mapping[str, float], shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
-        given = shapes or {}
-        super().__init__(
-            {name: DualVariable(max(MINIMUM, start), given.get(name, ())) for name, start in starts.items()}
-        )
+        super().__init__()
+        for name, start in starts.items():
+            value = torch.full((shapes or {}).get(name, ()), max(MINIMUM, float(start)))
+            self.register_parameter(name, nn.Parameter(value))
 
     def forward(self) -> tuple[Tensor, ...]:
         """Return the variables, in the order of their names."""
-        return tuple(variable() for variable in self.values())
-
-    def parameter_of(self, name: str) -> nn.Parameter:
-        """Return the parameter behind a variable, before the softplus."""
-        variable = self[name]
-        assert isinstance(variable, DualVariable)
-        return variable.parameter
+        return tuple(map(positive, self.parameters()))

@@ -81,19 +81,17 @@ def custom_encoder(make_encoder: MakeEncoder | None, in_dim: int) -> tuple[nn.Mo
     return encoder, features.shape[1]
 
 
-def image_encoder(space: Space[Any]) -> tuple[nn.Module, int]:
-    """Build the encoder of a space with images, and return it with the length of its features.
+def image_encoder(space: Space[Any]) -> NatureCNN | DictEncoder:
+    """Build the encoder of a space with images.
 
     Raises:
         ValueError: There is no image in it, or one that is too small.
     """
     layout = image_layout(space)
     if layout is not None:
-        network = NatureCNN(space.shape or (), layout)
-        return network, network.out_dim
+        return NatureCNN(space.shape or (), layout)
     if isinstance(space, spaces.Dict) and contains_images(space):
-        parts = DictEncoder(space)
-        return parts, parts.out_dim
+        return DictEncoder(space)
     raise ValueError(
         "encoder: 'cnn' needs an image, a Box of uint8 with two or three dimensions, or a Dict that holds one; "
         f"got {space}."
@@ -112,23 +110,13 @@ class DictEncoder(nn.Module):
 
     def __init__(self, space: spaces.Dict) -> None:
         super().__init__()
-        self.parts = nn.ModuleDict()
-        self._layout: list[tuple[str, int]] = []  # in the order of a flattened row
-        self.out_dim = 0
-        for key, child in space.spaces.items():
-            size = int(spaces.flatdim(child))
-            self._layout.append((key, size))
-            if contains_images(child):
-                self.parts[key], size = image_encoder(child)
-            self.out_dim += size
+        children = space.spaces.values()  # in the order of a flattened row
+        self._sizes = [int(spaces.flatdim(child)) for child in children]
+        self.parts = nn.ModuleList(image_encoder(c) if contains_images(c) else nn.Identity() for c in children)
+        parts = zip(self.parts, self._sizes, strict=True)
+        self.out_dim = sum(getattr(part, "out_dim", size) for part, size in parts)
 
     def forward(self, rows: Tensor) -> Tensor:
         """Map rows ``[B, O]`` to features ``[B, F]``."""
-        pieces = torch.split(rows, [size for _, size in self._layout], dim=-1)
-        return torch.cat(
-            [
-                self.parts[key](piece) if key in self.parts else piece
-                for (key, _), piece in zip(self._layout, pieces, strict=True)
-            ],
-            dim=-1,
-        )
+        pieces = zip(self.parts, torch.split(rows, self._sizes, dim=-1), strict=True)
+        return torch.cat([part(piece) for part, piece in pieces], dim=-1)

@@ -15,16 +15,15 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from gymnasium import Space, spaces
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from minerva.networks.numpy_mlp import Array
 from minerva.objectives import bernoulli, categorical
 from minerva.objectives.gaussian import gaussian_cross_entropy, gaussian_entropy, gaussian_log_prob
 from minerva.objectives.kl import kl_of_means, kl_of_stds
 
 DistParams = tuple[Tensor, ...]
 """Parameters of a distribution. The last axis belongs to the head, those before it to the batch."""
-Array = NDArray[np.float32]
 NumpySampler = Callable[[tuple[Array, ...], Array], Array]
 NoiseKind = Literal["normal", "uniform"]
 
@@ -151,7 +150,7 @@ def head_for(space: Space[Any]) -> ActionHead:
     if isinstance(space, spaces.Box):
         return GaussianHead(math.prod(space.shape))
     if isinstance(space, spaces.Discrete):
-        return CategoricalHead(int(space.n))
+        return MultiCategoricalHead([int(space.n)])
     if isinstance(space, spaces.MultiDiscrete):
         return MultiCategoricalHead([int(n) for n in space.nvec.flat])
     if isinstance(space, spaces.MultiBinary):
@@ -322,7 +321,9 @@ class SquashedGaussianHead(GaussianHead, nn.Module):
 
 
 class MultiCategoricalHead(ActionHead):
-    """Several choices, independent of each other; parameters (logits of all of them side by side, ``[..., Σ n]``,).
+    """Choices, independent of each other; parameters (logits of all of them side by side, ``[..., Σ n]``,).
+
+    An action is the index of each choice.
 
     Args:
         nvec: Number of options of each of the A choices.
@@ -372,17 +373,6 @@ class MultiCategoricalHead(ActionHead):
 
 def _add(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
-
-
-class CategoricalHead(MultiCategoricalHead):
-    """One choice of n, parameters (logits ``[..., n]``,). An action is its index, ``[..., 1]``.
-
-    Args:
-        n: Number of options.
-    """
-
-    def __init__(self, n: int) -> None:
-        super().__init__([n])
 
 
 class BernoulliHead(ActionHead):

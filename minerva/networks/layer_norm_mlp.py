@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from torch import nn
@@ -25,13 +26,11 @@ class LayerNormMLP(nn.Sequential):
     def __init__(self, in_dim: int, layer_sizes: Sequence[int], activate_final: bool = False) -> None:
         if not layer_sizes:
             raise ValueError(f"layer_sizes: must name at least one layer, such as (256, 256); got {layer_sizes!r}.")
-        first, *further = layer_sizes
+        first = layer_sizes[0]
         layers: list[nn.Module] = [nn.Linear(in_dim, first), nn.LayerNorm(first), nn.Tanh()]
-        before = first
-        for units in further:
+        for before, units in itertools.pairwise(layer_sizes):
             layers += [nn.Linear(before, units), nn.ELU()]
-            before = units
-        if further and not activate_final:
+        if len(layer_sizes) > 1 and not activate_final:
             layers.pop()
         super().__init__(*layers)
-        self.out_dim = before
+        self.out_dim = layer_sizes[-1]

@@ -34,23 +34,3 @@ class HiddenLayers(nn.Sequential):
             in_dim = units
         super().__init__(*layers)
         self.out_dim = in_dim
-
-
-def mlp(
-    in_dim: int,
-    layer_sizes: Sequence[int],
-    out_dim: int,
-    out_gain: float,
-    activation: Callable[[], nn.Module] = nn.Tanh,
-) -> nn.Sequential:
-    """Build hidden layers and a last Linear, orthogonal throughout.
-
-    Args:
-        in_dim: Length of the input.
-        layer_sizes: Units of each hidden layer.
-        out_dim: Length of the output.
-        out_gain: Gain of the last layer's weights; hidden layers have sqrt(2).
-        activation: Builds the activation of the hidden layers.
-    """
-    hidden = HiddenLayers(in_dim, layer_sizes, activation)
-    return nn.Sequential(*hidden, orthogonal(nn.Linear(hidden.out_dim, out_dim), out_gain))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ Array = NDArray[np.float32]
 
 
 class NumpyMLP:
-    """Run a `nn.Sequential` of Linear, LayerNorm, Tanh, ReLU and ELU layers on views of its own weights.
+    """Run a `nn.Sequential` of Linear, LayerNorm, Tanh, ReLU, ELU and Identity layers on views of its own weights.
 
     The views share the module's storage, so they see what an optimizer or `load_state_dict` writes into it; the module
     must stay on the CPU. Results agree with the module's to float32 rounding.
@@ -52,7 +52,7 @@ class NumpyLSTM:
         self._units = units
         self._weight_x, self._weight_h = (w.detach().numpy().T for w in (core.weight_x, core.weight_h))
         self._bias = core.bias.detach().numpy()
-        self._norm_x, self._norm_h, self._norm_c = (_norm(part) for part in (core.norm_x, core.norm_h, core.norm_c))
+        self._norm_x, self._norm_h, self._norm_c = map(_layer, (core.norm_x, core.norm_h, core.norm_c))
         # One call of tanh for all gates: sigmoid(z) = (tanh(z / 2) + 1) / 2, and nothing that could overflow.
         self._scale = np.full(4 * units, 0.5, dtype=np.float32)
         self._scale[2 * units : 3 * units] = 1  # the candidate is a tanh as it is
@@ -79,61 +79,44 @@ class NumpyLSTM:
         return h, after
 
 
-class NoiseSource:
-    """Draw what actions are sampled with, as `torch.randn` or `torch.rand` do, into storage that is used again.
+def noise_source(
+    kind: Literal["normal", "uniform"], action_dim: int, generator: torch.Generator
+) -> Callable[[int], Array]:
+    """Return a function that draws what n actions are sampled with, ``[n, A]``; its next call overwrites the result.
 
-    Args:
-        kind: "normal" or "uniform".
-        action_dim: A.
-        generator: A CPU generator.
+    It draws what `torch.randn` or `torch.rand` would (of a CPU generator), but into storage that is used again.
     """
+    fill = torch.Tensor.normal_ if kind == "normal" else torch.Tensor.uniform_
+    noise = torch.empty(0, action_dim)
+    view: Array = noise.numpy()
 
-    def __init__(self, kind: Literal["normal", "uniform"], action_dim: int, generator: torch.Generator) -> None:
-        self._kind = kind
-        self._generator = generator
-        self._tensor = torch.empty(0, action_dim)
-        self._view: Array = self._tensor.numpy()
+    def draw(count: int) -> Array:
+        nonlocal noise, view
+        if len(view) != count:
+            noise = torch.empty(count, action_dim)
+            view = noise.numpy()
+        fill(noise, generator=generator)
+        return view
 
-    def draw(self, count: int) -> Array:
-        """Draw ``[count, A]``; the next call overwrites it."""
-        if len(self._view) != count:
-            self._tensor = self._tensor.new_empty(count, self._tensor.shape[1])
-            self._view = self._tensor.numpy()
-        if self._kind == "normal":
-            self._tensor.normal_(generator=self._generator)
-        else:
-            self._tensor.uniform_(generator=self._generator)
-        return self._view
+    return draw
 
 
 def _runs(module: nn.Module) -> bool:
     # Subclasses may compute something else, and a layer may lack what the arrays are views of.
     if type(module) in (nn.Linear, nn.LayerNorm):
         return isinstance(module.weight, nn.Parameter) and isinstance(module.bias, nn.Parameter)
-    return type(module) in (nn.Tanh, nn.ReLU) or (type(module) is nn.ELU and module.alpha == 1)
+    return type(module) in _LAYERS and getattr(module, "alpha", 1) == 1
+
+
+def _layer(module: nn.Module) -> Callable[[Array], Array]:
+    if not _runs(module):
+        names = ", ".join(kind.__name__ for kind in _LAYERS)
+        raise ValueError(f"network: must consist of {names} layers, got {type(module).__name__}.")
+    return _LAYERS[type(module)](module)
 
 
 def _modules(network: nn.Module) -> list[nn.Module]:
     return list(network) if isinstance(network, nn.Sequential) else [network]
-
-
-def _norm(part: nn.Module) -> Callable[[Array], Array]:
-    return NumpyMLP(part) if isinstance(part, nn.LayerNorm) else lambda x: x
-
-
-def _layer(module: nn.Module) -> Callable[[Array], Array]:
-    if isinstance(module, nn.Linear):
-        return _linear(module)
-    if isinstance(module, nn.LayerNorm):
-        return _layer_norm(module)
-    if isinstance(module, nn.Tanh):
-        return np.tanh
-    if isinstance(module, nn.ReLU):
-        return _relu
-    if isinstance(module, nn.ELU) and module.alpha == 1:
-        return _elu
-    known = "Linear, LayerNorm, Tanh, ReLU and ELU"
-    raise ValueError(f"network: must consist of {known} layers, got {type(module).__name__}.")
 
 
 def _linear(module: nn.Linear) -> Callable[[Array], Array]:
@@ -164,13 +147,19 @@ def _layer_norm(module: nn.LayerNorm) -> Callable[[Array], Array]:
     return layer_norm
 
 
-def _relu(x: Array) -> Array:
-    return np.maximum(x, 0)
-
-
 def _elu(x: Array) -> Array:
     below = np.minimum(x, 0)
     np.exp(below, out=below)  # several times as fast as expm1, and as exact where 1 is taken off a float32
     below -= 1
     # LaTeX: \mathrm{ELU}(x) = \max\left( x,\; e^{\min(x, 0)} - 1 \right)
     return np.maximum(x, below)
+
+
+_LAYERS: dict[type[nn.Module], Callable[[Any], Callable[[Array], Array]]] = {
+    nn.Linear: _linear,
+    nn.LayerNorm: _layer_norm,
+    nn.Tanh: lambda _: np.tanh,
+    nn.ReLU: lambda _: lambda x: np.maximum(x, 0),
+    nn.ELU: lambda _: _elu,
+    nn.Identity: lambda _: lambda x: x,
+}

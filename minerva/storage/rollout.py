@@ -59,7 +59,7 @@ class RolloutBuffer:
 
     def _tie(self) -> None:
         """Also hold what is on the CPU as arrays: storing a step in them takes a tenth of the time."""
-        self._views = {name: self._fast(getattr(self, name)) for name in ("obs", "episode_starts", *_STEP_TENSORS)}
+        self._views = {name: self._fast(getattr(self, name)) for name in _TENSORS}
         self._each_obs, self._each_episode_start = (list(self._views[name]) for name in ("obs", "episode_starts"))
 
     def _fast(self, tensor: Tensor) -> Values:
@@ -69,16 +69,6 @@ class RolloutBuffer:
     def full(self) -> bool:
         """Return whether all T steps are stored."""
         return self.position == self.steps
-
-    @property
-    def current_obs(self) -> Tensor:
-        """The observations to act on now, ``[N, O]``."""
-        return self.obs[self.position]
-
-    @property
-    def current_episode_starts(self) -> Tensor:
-        """Which of them begin an episode, ``[N]``."""
-        return self.episode_starts[self.position]
 
     @property
     def recurrent_state(self) -> Tensor:
@@ -111,7 +101,7 @@ class RolloutBuffer:
         restarting: Values,
         recurrent_state: Values | None = None,
     ) -> None:
-        """Store one step: the actions taken in `current_obs`, and what they led to.
+        """Store one step: the actions taken in the observations that `current` returns, and what they led to.
 
         Args:
             actions: ``[N, A]``.
@@ -120,7 +110,7 @@ class RolloutBuffer:
             terminated: ``[N]``.
             truncated: ``[N]``.
             restarting: ``[N]``.
-            recurrent_state: After `current_obs`, ``[N, S]``; None for a policy that is not recurrent.
+            recurrent_state: After these observations, ``[N, S]``; None for a policy that is not recurrent.
         """
         t, views = self.position, self._views
         views["actions"][t] = actions
@@ -139,7 +129,7 @@ class RolloutBuffer:
         if self.obs.device == device and self.rewards.device == device:
             return self
         moved = copy.copy(self)
-        for name in ("obs", "episode_starts", "first_recurrent_state", *_STEP_TENSORS):
+        for name in ("first_recurrent_state", *_TENSORS):
             setattr(moved, name, getattr(self, name).to(device))
         moved._tie()
         moved._recurrent_state = moved._fast(self.recurrent_state.to(device))
@@ -154,26 +144,22 @@ class RolloutBuffer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the part that is filled."""
-        t = self.position
-        tensors = {name: getattr(self, name)[:t].clone() for name in _STEP_TENSORS}
-        return {
-            "position": t,
-            "obs": self.obs[: t + 1].clone(),
-            "episode_starts": self.episode_starts[: t + 1].clone(),
-            "first_recurrent_state": self.first_recurrent_state.clone(),
-            "recurrent_state": self.recurrent_state.clone(),
-            **tensors,
-        }
+        whole = {name: getattr(self, name).clone() for name in ("first_recurrent_state", "recurrent_state")}
+        return {"position": self.position, **whole, **{name: part.clone() for name, part in self._filled().items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a rollout that was saved half filled."""
-        self.position = t = state["position"]
-        self.obs[: t + 1] = state["obs"]
-        self.episode_starts[: t + 1] = state["episode_starts"]
+        self.position = state["position"]
+        for name, part in self._filled().items():
+            part.copy_(state[name])
         self.first_recurrent_state = state["first_recurrent_state"].to(self.obs.device)
         self._recurrent_state = self._fast(state["recurrent_state"].to(self.obs.device))
-        for name in _STEP_TENSORS:
-            getattr(self, name)[:t] = state[name]
+
+    def _filled(self) -> dict[str, Tensor]:
+        """Return views of the part that is filled, by name."""
+        t = self.position
+        return {name: getattr(self, name)[: t if name in _STEP_TENSORS else t + 1] for name in _TENSORS}
 
 
 _STEP_TENSORS = ("actions", "rewards", "terminated", "truncated", "restarting")
+_TENSORS = ("obs", "episode_starts", *_STEP_TENSORS)

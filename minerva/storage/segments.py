@@ -130,9 +130,7 @@ def _gaps(entries: list[Entry], begin: int, end: int) -> Iterator[tuple[int, int
 
 
 def _segment_files(folder: Path) -> list[tuple[Path, re.Match[str]]]:
-    if not folder.is_dir():
-        return []
-    return [(path, match) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    return [(path, match) for path in folder.glob("segment-*") if (match := _NAME.fullmatch(path.name))]
 
 
 def _exists(folder: Path, entry: Entry) -> bool:

@@ -16,7 +16,7 @@ from minerva.acceleration.flat import CpuCopy
 from minerva.networks.actor_critic import ActorCritic
 from minerva.networks.diagonal_gaussian import DiagonalGaussianPolicy
 from minerva.networks.encoders import MakeEncoder
-from minerva.networks.numpy_mlp import Array, NoiseSource
+from minerva.networks.numpy_mlp import Array, noise_source
 from minerva.trainers.collector import Act
 from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import torch_generator
@@ -172,15 +172,15 @@ class Actor:
     def _numpy(self) -> Act:
         network, head = self._network, self._network.head
         policy, sample = network.numpy_policy(), head.numpy_sampler()
-        noise = NoiseSource(head.noise, head.action_dim, self.generator)
+        draw_noise = noise_source(head.noise, head.action_dim, self.generator)
 
         def act(obs: Array, state: Array, episode_starts: Array) -> tuple[Array, Array, None]:
             params, state = policy(obs, state, episode_starts)
-            return sample(params, noise.draw(len(obs))), state, None
+            return sample(params, draw_noise(len(obs))), state, None
 
         def act_with_log_probs(obs: Array, state: Array, episode_starts: Array) -> tuple[Array, Array, Array]:
             params, state = policy(obs, state, episode_starts)
-            drawn, log_std = noise.draw(len(obs)), params[1]
+            drawn, log_std = draw_noise(len(obs)), params[1]
             constant = np.float32(0.5 * math.log(2 * math.pi) * head.action_dim)
             # LaTeX: \log b(a) = \sum_j \left( -\tfrac12 \xi_j^2 - \log \sigma_j \right) - \tfrac{A}{2} \log 2\pi
             log_probs = (-0.5 * drawn * drawn - log_std).sum(-1) - constant

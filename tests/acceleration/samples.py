@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from minerva.acceleration import learnable
+from minerva.acceleration.compiled import Compiled
 from minerva.acceleration.flat import FlatModule
 from minerva.acceleration.learnable import Learnable
 
@@ -23,7 +23,7 @@ each_mode = pytest.mark.parametrize("mode", MODES)
 def computed(mode: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
     """Choose how steps are computed; yield the optimizer's `in_place`."""
     with monkeypatch.context() as patch:
-        patch.setattr(learnable, "tracing", lambda: mode == "traced")
+        patch.setattr(Compiled, "tracing", mode == "traced")
         yield mode == "in place"
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from minerva.acceleration.applied import Acceleration, accelerate
-from minerva.acceleration.compiled import Compiled, quick_tanh, tracing
+from minerva.acceleration.compiled import Compiled, quick_tanh
 from minerva.acceleration.cuda_graph import CudaGraph
 from tests.acceleration.marks import needs_compiler, needs_gpu
 
@@ -85,19 +85,19 @@ def test_a_function_can_ask_whether_it_is_traced() -> None:
     seen: list[bool] = []
 
     def watched(x: Tensor) -> Tensor:
-        seen.append(tracing())
+        seen.append(Compiled.tracing)
         return x + 1
 
     function = Compiled(watched)
     assert torch.equal(function(torch.ones(2)), function(torch.ones(2)))
-    assert seen == [True] and not tracing()  # traced once, and run without Python afterwards
+    assert seen == [True] and not Compiled.tracing  # traced once, and run without Python afterwards
 
     def failing(x: Tensor) -> Tensor:
         raise KeyError
 
     with pytest.raises(KeyError):
         Compiled(failing)(torch.ones(2))
-    assert not tracing()
+    assert not Compiled.tracing
 
 
 @needs_compiler

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from minerva.networks.actor_critic import ActorCritic, Architecture
 from minerva.networks.heads import (
     ActionHead,
-    CategoricalHead,
     GaussianHead,
     MultiCategoricalHead,
     SquashedGaussianHead,
@@ -24,7 +23,7 @@ from tests.networks.samples import move_parameters
 
 OBS = 3
 HEADS: dict[str, ActionHead] = {
-    "categorical": CategoricalHead(4),
+    "categorical": MultiCategoricalHead([4]),
     "squashed": SquashedGaussianHead([-1.0, -1.0], [1.0, 1.0]),
     "gaussian": GaussianHead(2),
 }
@@ -182,13 +181,15 @@ def test_a_gaussians_deviation_is_a_parameter_or_depends_on_the_state() -> None:
 def test_heads_may_have_hidden_layers() -> None:
     architecture = Architecture((6,), (7,), head_layer_sizes=((5,), (4, 3)), activation=nn.ReLU)
     policy = ActorCritic(HEADS["categorical"], architecture, OBS)
-    for head, kinds, sizes in (
-        (policy.policy_head, [nn.Linear, nn.ReLU, nn.Linear], [(6, 5), (5, 4)]),
-        (policy.value_head, [nn.Linear, nn.ReLU] * 2 + [nn.Linear], [(7, 4), (4, 3), (3, 1)]),
+    for head, kinds, sizes, gain in (
+        (policy.policy_head, [nn.Linear, nn.ReLU, nn.Linear], [(6, 5), (5, 4)], 0.01),
+        (policy.value_head, [nn.Linear, nn.ReLU] * 2 + [nn.Linear], [(7, 4), (4, 3), (3, 1)], 1.0),
     ):
         assert isinstance(head, nn.Sequential) and [type(layer) for layer in head] == kinds
         linear = [layer for layer in head if isinstance(layer, nn.Linear)]
         assert [(layer.in_features, layer.out_features) for layer in linear] == sizes
+        last = linear[-1].weight.detach()
+        torch.testing.assert_close(last @ last.T, gain**2 * torch.eye(len(last)), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["policy_layer_sizes", "value_layer_sizes"])
@@ -216,7 +217,7 @@ def test_what_it_can_do_where() -> None:
 
 
 def test_what_a_mask_forbids_has_no_probability_and_the_mask_is_not_seen() -> None:
-    head = CategoricalHead(3)
+    head = MultiCategoricalHead([3])
     policy = make_policy(head, obs_dim=5, mask_dim=3)
     obs = torch.randn(2, 2)
     masks = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minerva.networks import duals
-from minerva.networks.duals import Duals, DualVariable, inverse_softplus, positive
+from minerva.networks.duals import Duals, inverse_softplus, positive
 
 
 @pytest.mark.formula("minerva.networks.duals", r"x = \eta + \log(1 - e^{-\eta})")
@@ -31,34 +31,31 @@ def test_slope_is_the_sigmoid() -> None:
 
 
 def test_a_variable_for_each_dimension() -> None:
-    dual = DualVariable(10.0, (3,))
-    assert isinstance(dual.parameter, torch.nn.Parameter)
-    assert dual.parameter.tolist() == [10.0] * 3  # the start is the parameter's, before the softplus
-    assert dual().tolist() == pytest.approx([math.log1p(math.exp(10.0))] * 3)
-    assert dual().requires_grad
-    assert [name for name, _ in dual.named_parameters()] == ["parameter"]
-    scalar = DualVariable(1)
-    assert scalar.parameter.shape == () and scalar.parameter.dtype == torch.float32
-    assert scalar().item() == pytest.approx(math.log1p(math.e))
+    duals = Duals({"each": 10.0, "one": 1}, {"each": (3,)})
+    assert duals.get_parameter("each").tolist() == [10.0] * 3  # the start is the parameter's, before the softplus
+    each, scalar = duals()
+    assert each.tolist() == pytest.approx([math.log1p(math.exp(10.0))] * 3)
+    assert each.requires_grad
+    assert scalar.shape == () and scalar.dtype == torch.float32
+    assert scalar.item() == pytest.approx(math.log1p(math.e))
 
 
 def test_the_floor() -> None:
     assert duals.MINIMUM == -18.0
     given = Duals({"low": -30.0, "at": -18.0, "high": 2.0})
-    assert [given.parameter_of(name).item() for name in given] == [-18.0, -18.0, 2.0]
+    assert [parameter.item() for parameter in given.parameters()] == [-18.0, -18.0, 2.0]
     assert min(given()).item() == pytest.approx(math.exp(-18.0) + 1e-8, rel=1e-4)
 
 
 def test_variables_by_name() -> None:
     given = Duals({"policy": 1.0, "mean": 10.0}, {"mean": (3,)})
-    assert [name for name, _ in given.named_parameters()] == ["policy.parameter", "mean.parameter"]
+    assert [name for name, _ in given.named_parameters()] == ["policy", "mean"]
     policy, mean = given()
     assert policy.item() == pytest.approx(math.log1p(math.e)) and policy.shape == ()
     assert mean.tolist() == pytest.approx([math.log1p(math.exp(10.0))] * 3)
-    assert given.parameter_of("mean") is given["mean"].parameter
 
 
 def test_a_variable_at_its_floor_still_has_a_slope() -> None:
-    dual = DualVariable(-18.0, (2,))
-    (slope,) = torch.autograd.grad(dual().sum(), dual.parameter)
+    dual = Duals({"low": -18.0}, {"low": (2,)})
+    (slope,) = torch.autograd.grad(dual()[0].sum(), dual.get_parameter("low"))
     assert slope.tolist() == pytest.approx([math.exp(-18.0)] * 2, rel=1e-4)

@@ -21,21 +21,27 @@ def test_images_are_found_wherever_they_are() -> None:
 
 
 def test_an_image_gets_convolutions() -> None:
-    encoder, features = image_encoder(IMAGE)
-    assert isinstance(encoder, NatureCNN) and features == 512
+    encoder = image_encoder(IMAGE)
+    assert isinstance(encoder, NatureCNN) and encoder.out_dim == 512
 
 
 def test_the_parts_of_a_dict_in_the_order_of_its_row() -> None:
-    encoder, features = image_encoder(BOTH)
-    assert isinstance(encoder, DictEncoder) and features == 5 + 512 + 2
+    encoder = image_encoder(BOTH)
+    assert isinstance(encoder, DictEncoder) and encoder.out_dim == 5 + 512 + 2
     image = IMAGE.sample()
     observation = {"speed": np.arange(5, dtype=np.float32) / 5, "eye": image, "on": 1}
     row = torch.from_numpy(np.asarray(spaces.flatten(BOTH, observation), dtype=np.float32))[None]
     found = encoder(row)
     eye = torch.from_numpy(image.reshape(1, -1))
-    expected = torch.cat([row[:, :5], encoder.parts["eye"](eye), row[:, -2:]], dim=-1)
+    expected = torch.cat([row[:, :5], encoder.parts[1](eye), row[:, -2:]], dim=-1)
     torch.testing.assert_close(found, expected)
     assert row[0, -2:].tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("key", ["camera.front", "keys", "type"])
+def test_a_dict_may_have_any_keys(key: str) -> None:
+    encoder = image_encoder(spaces.Dict({key: IMAGE}))
+    assert encoder(torch.zeros(2, IMAGE.sample().size)).shape == (2, 512)
 
 
 def test_what_is_no_image_gets_none() -> None:

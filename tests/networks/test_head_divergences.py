@@ -16,7 +16,6 @@ from torch.distributions import Bernoulli, Categorical, Normal, kl_divergence
 from minerva.networks.heads import (
     ActionHead,
     BernoulliHead,
-    CategoricalHead,
     GaussianHead,
     MultiCategoricalHead,
     SquashedGaussianHead,
@@ -29,7 +28,7 @@ with warnings.catch_warnings():
     import rlax
 
 DISCRETE: dict[str, ActionHead] = {
-    "choice": CategoricalHead(4),
+    "choice": MultiCategoricalHead([4]),
     "choices": MultiCategoricalHead([3, 2]),
     "switches": BernoulliHead(3),
 }

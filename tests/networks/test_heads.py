@@ -16,7 +16,6 @@ from torch.distributions import transforms
 from minerva.networks.heads import (
     ActionHead,
     BernoulliHead,
-    CategoricalHead,
     DistParams,
     GaussianHead,
     MultiCategoricalHead,
@@ -28,7 +27,7 @@ NVEC = [3, 2, 5, 1]
 HEADS: dict[str, ActionHead] = {
     "gaussian": GaussianHead(3),
     "squashed": SquashedGaussianHead([-1.0, 0.5, -2.0], [3.0, 1.0, 2.0]),
-    "categorical": CategoricalHead(5),
+    "categorical": MultiCategoricalHead([5]),
     "multi-categorical": MultiCategoricalHead(NVEC),
     "bernoulli": BernoulliHead(4),
 }
@@ -55,7 +54,7 @@ def random_mask(head: ActionHead, seed: int, rows: int) -> torch.Tensor:
     rng = np.random.default_rng(seed)
     mask = rng.integers(0, 2, size=(rows, head.mask_dim))
     start = 0
-    for n in [head.mask_dim] if isinstance(head, CategoricalHead) else NVEC:
+    for n in [head.mask_dim] if head.action_dim == 1 else NVEC:
         mask[np.arange(rows), start + rng.integers(0, n, size=rows)] = 1
         start += n
     return torch.tensor(mask, dtype=torch.float32)
@@ -76,7 +75,7 @@ class OfTorch:
         elif isinstance(head, BernoulliHead):
             self.parts = [distributions.Independent(distributions.Bernoulli(logits=parameters[0]), 1)]
         else:
-            nvec = [head.size] if isinstance(head, CategoricalHead) else NVEC
+            nvec = [head.size] if head.action_dim == 1 else NVEC
             groups = torch.split(parameters[0], nvec, dim=-1)
             self.parts = [distributions.Categorical(logits=logits) for logits in groups]
         self.head = head
@@ -371,7 +370,7 @@ def test_the_head_of_a_space() -> None:
     box = head_for(spaces.Box(-1, 1, (2, 3)))
     assert isinstance(box, GaussianHead) and (box.action_dim, box.size, box.mask_dim, box.noise) == (6, 6, 0, "normal")
     one = head_for(spaces.Discrete(4, start=-1))
-    assert isinstance(one, CategoricalHead)
+    assert isinstance(one, MultiCategoricalHead) and one.counts == [4]
     assert (one.action_dim, one.size, one.mask_dim, one.noise) == (1, 4, 4, "uniform")
     several = head_for(spaces.MultiDiscrete(np.array([[3, 2], [4, 1]])))
     assert isinstance(several, MultiCategoricalHead)
@@ -380,7 +379,7 @@ def test_the_head_of_a_space() -> None:
     assert isinstance(switches, BernoulliHead)
     assert (switches.action_dim, switches.size, switches.mask_dim, switches.noise) == (6, 6, 0, "uniform")
     cartpole = gymnasium.make("CartPole-v1")
-    assert isinstance(head_for(cartpole.action_space), CategoricalHead)
+    assert head_for(cartpole.action_space).counts == [2]
     cartpole.close()
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva.networks.mlp import HiddenLayers, mlp, orthogonal
+from minerva.networks.mlp import HiddenLayers, orthogonal
 
 
 def gram(weight: torch.Tensor) -> torch.Tensor:
@@ -25,24 +25,23 @@ def test_orthogonal_weights_of_the_gain_and_zero_bias(inputs: int, outputs: int,
 
 
 def test_layers_of_a_network() -> None:
-    network = mlp(5, (7, 6), 2, out_gain=0.3)
-    kinds = [type(layer) for layer in network]
-    assert kinds == [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh, nn.Linear]
+    network = HiddenLayers(5, (7, 6))
+    assert [type(layer) for layer in network] == [nn.Linear, nn.Tanh] * 2
     linear = [layer for layer in network if isinstance(layer, nn.Linear)]
-    assert [(layer.in_features, layer.out_features) for layer in linear] == [(5, 7), (7, 6), (6, 2)]
-    for layer, gain in zip(linear, (math.sqrt(2), math.sqrt(2), 0.3), strict=True):
+    assert [(layer.in_features, layer.out_features) for layer in linear] == [(5, 7), (7, 6)]
+    for layer in linear:
         weight = gram(layer.weight.detach())
-        torch.testing.assert_close(weight, gain**2 * torch.eye(len(weight)), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(weight, 2 * torch.eye(len(weight)), rtol=1e-4, atol=1e-5)
         assert not layer.bias.any()
 
 
 def test_forward_is_what_it_says() -> None:
-    network = mlp(4, (5,), 3, out_gain=1.0)
-    first, _, last = network
-    assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)
+    network = HiddenLayers(4, (5, 3))
+    first, _, second, _ = network
+    assert isinstance(first, nn.Linear) and isinstance(second, nn.Linear)
     x = torch.randn(2, 6, 4)
     hidden = torch.tanh(x @ first.weight.T + first.bias)
-    torch.testing.assert_close(network(x), hidden @ last.weight.T + last.bias)
+    torch.testing.assert_close(network(x), torch.tanh(hidden @ second.weight.T + second.bias))
 
 
 def test_hidden_layers_say_how_wide_they_end() -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from minerva.networks.layer_norm_mlp import LayerNormMLP
-from minerva.networks.mlp import mlp
+from minerva.networks.mlp import HiddenLayers
 from minerva.networks.numpy_mlp import NumpyMLP
 
 
@@ -14,7 +14,7 @@ from minerva.networks.numpy_mlp import NumpyMLP
 @pytest.mark.parametrize("layers", [(64, 64), (32,), (256, 128, 64)])
 def test_equals_the_module(rows: int, layers: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    network = mlp(17, layers, 6, out_gain=1.0)
+    network = nn.Sequential(*HiddenLayers(17, layers), nn.Linear(layers[-1], 6))
     x = torch.randn(rows, 17)
     with torch.no_grad():
         np.testing.assert_allclose(NumpyMLP(network)(x.numpy()), network(x).numpy(), rtol=1e-5, atol=1e-6)
@@ -51,7 +51,7 @@ def test_layer_norm_of_small_numbers() -> None:
 
 
 def test_sees_what_is_written_into_the_module_later_and_leaves_its_input_alone() -> None:
-    network, other = mlp(3, (8,), 2, 1.0), mlp(3, (8,), 2, 1.0)
+    network, other = HiddenLayers(3, (8, 2)), HiddenLayers(3, (8, 2))
     fast = NumpyMLP(network)
     x = np.ones((4, 3), dtype=np.float32)
     network.load_state_dict(other.state_dict())
@@ -73,14 +73,14 @@ def test_equals_a_network_with_relu() -> None:
 
 
 def test_says_what_it_runs_before_it_refuses() -> None:
-    layers: list[nn.Module] = [nn.Linear(2, 2), nn.LayerNorm(2), nn.Tanh(), nn.ReLU(), nn.ELU()]
+    layers: list[nn.Module] = [nn.Linear(2, 2), nn.LayerNorm(2), nn.Tanh(), nn.ReLU(), nn.ELU(), nn.Identity()]
     assert NumpyMLP.runs(nn.Sequential(*layers))
     for other in (nn.GELU(), nn.ELU(alpha=0.5)):
         assert not NumpyMLP.runs(nn.Sequential(*layers, other))
 
 
 def test_refuses_other_layers() -> None:
-    with pytest.raises(ValueError, match="Linear, LayerNorm, Tanh, ReLU and ELU layers, got GELU"):
+    with pytest.raises(ValueError, match="Linear, LayerNorm, Tanh, ReLU, ELU, Identity layers, got GELU"):
         NumpyMLP(nn.Sequential(nn.Linear(2, 2), nn.GELU()))
     with pytest.raises(ValueError, match="got ELU"):
         NumpyMLP(nn.Sequential(nn.Linear(2, 2), nn.ELU(alpha=0.5)))

@@ -44,17 +44,17 @@ def test_steps_are_stored_time_major() -> None:
 
 def test_what_to_act_on() -> None:
     rollout = filled(0)
-    assert torch.equal(rollout.current_obs, torch.full((N, OBS), 0.5))
+    assert torch.equal(rollout.obs[rollout.position], torch.full((N, OBS), 0.5))
     assert not rollout.full
     add(rollout, 0)
-    assert torch.equal(rollout.current_obs, torch.full((N, OBS), 20.0))
+    assert torch.equal(rollout.obs[rollout.position], torch.full((N, OBS), 20.0))
 
 
 def test_the_last_observation_is_the_first_of_the_next_rollout() -> None:
     rollout = filled(T)
     rollout.carry_over()
     assert rollout.position == 0
-    assert torch.equal(rollout.current_obs, torch.full((N, OBS), 22.0))
+    assert torch.equal(rollout.obs[rollout.position], torch.full((N, OBS), 22.0))
 
 
 def parts(rollout: RolloutBuffer) -> list[Tensor]:
@@ -75,7 +75,7 @@ def test_a_rollout_saved_at_any_step_goes_on() -> None:
         other = RolloutBuffer(T, N, OBS, A, CPU)
         other.load_state_dict(state)
         assert other.position == saved_at
-        assert torch.equal(other.current_obs, whole.obs[saved_at])
+        assert torch.equal(other.obs[saved_at], whole.obs[saved_at])
         for t in range(saved_at, T):
             add(other, t)
         assert all(torch.equal(x, y) for x, y in zip(parts(other), parts(whole), strict=True))
@@ -84,7 +84,7 @@ def test_a_rollout_saved_at_any_step_goes_on() -> None:
 def test_episode_starts_and_the_recurrent_state_are_carried_over() -> None:
     rollout = RolloutBuffer(2, 2, 1, 1, torch.device("cpu"), state_dim=3)
     rollout.begin(torch.zeros(2, 1))
-    assert rollout.current_episode_starts.tolist() == [1.0, 1.0] and not rollout.recurrent_state.any()
+    assert rollout.episode_starts[rollout.position].tolist() == [1.0, 1.0] and not rollout.recurrent_state.any()
     nothing = np.zeros(2)
     for t, restarting in enumerate(([1.0, 0.0], [0.0, 1.0])):
         state = torch.full((2, 3), float(t + 1))
@@ -93,11 +93,11 @@ def test_episode_starts_and_the_recurrent_state_are_carried_over() -> None:
     assert not rollout.first_recurrent_state.any() and (rollout.recurrent_state == 2).all()
     rollout.carry_over()
     # The second environment's last step crossed into a new episode: the next rollout begins with it.
-    assert rollout.current_episode_starts.tolist() == [0.0, 1.0]
+    assert rollout.episode_starts[rollout.position].tolist() == [0.0, 1.0]
     assert (rollout.first_recurrent_state == 2).all() and (rollout.recurrent_state == 2).all()
     rollout.begin(torch.zeros(2, 1))
     assert (
-        rollout.current_episode_starts.tolist() == [1.0, 1.0]
+        rollout.episode_starts[rollout.position].tolist() == [1.0, 1.0]
         and not rollout.first_recurrent_state.any()
         and not rollout.recurrent_state.any()
     )

@@ -18,7 +18,6 @@ from minerva.networks.diagonal_gaussian import DiagonalGaussianPolicy
 from minerva.networks.heads import (
     ActionHead,
     BernoulliHead,
-    CategoricalHead,
     GaussianHead,
     MultiCategoricalHead,
     SquashedGaussianHead,
@@ -49,7 +48,7 @@ from tests.trainers.ppo.small_run import small_trainer
 HEADS: dict[str, ActionHead] = {
     "gaussian": GaussianHead(2),
     "squashed": SquashedGaussianHead([-1.0, 0.5], [3.0, 1.0]),
-    "categorical": CategoricalHead(4),
+    "categorical": MultiCategoricalHead([4]),
     "multi-categorical": MultiCategoricalHead([3, 2]),
     "bernoulli": BernoulliHead(3),
 }

@@ -45,7 +45,7 @@ def test_without_normalizers_the_rollout_holds_raw_values() -> None:
     one, _ = collector(policy, normalize=False)
     env = GymnasiumBatch(FACTORIES, 3)
     one.begin()
-    np.testing.assert_array_equal(one.rollout.current_obs, env.reset())
+    np.testing.assert_array_equal(one.rollout.obs[one.rollout.position], env.reset())
     for t in range(STEPS):
         step = one.step()
         again = env.step(one.rollout.actions[t].numpy())
@@ -66,9 +66,9 @@ def test_the_policy_acts_on_what_is_stored() -> None:
     assert norm is not None
     assert norm.count.item() == pytest.approx(2 * (STEPS + 1) + 1e-4)
     # The last observation is not taken in again where the next rollout begins.
-    last = one.rollout.current_obs.clone()
+    last = one.rollout.obs[one.rollout.position].clone()
     one.rollout.carry_over()
-    assert torch.equal(one.rollout.current_obs, last)
+    assert torch.equal(one.rollout.obs[one.rollout.position], last)
     one.step()
     assert norm.count.item() == pytest.approx(2 * (STEPS + 2) + 1e-4)
 

@@ -29,7 +29,7 @@ from minerva.compat.stable_baselines.vec_normalize import VecNormalize
 from minerva.environments import EnvironmentFailureError
 from minerva.environments.base import clip_to_box
 from minerva.environments.spaces import action_converter, flat_size, rows_of, space_from_plain, space_to_plain
-from minerva.networks.heads import BernoulliHead, CategoricalHead, DistParams, GaussianHead
+from minerva.networks.heads import BernoulliHead, DistParams, GaussianHead
 from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.run import RunState
 from minerva.trainers.trainer import resolve_device
@@ -354,7 +354,7 @@ class PPO2:
         head, given = self.agent.policy.head, params[0]
         if isinstance(head, GaussianHead):
             return out(given), out(params[1].exp().expand_as(given))
-        if isinstance(head, CategoricalHead):
+        if isinstance(self.action_space, spaces.Discrete):
             return out(given.softmax(-1))
         if isinstance(head, BernoulliHead):
             return out(given.sigmoid())

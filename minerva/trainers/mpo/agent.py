@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -106,17 +107,17 @@ class MPOAgent(BaseAgent):
     @property
     def log_temperature(self) -> nn.Parameter:
         """The temperature's parameter, before the softplus."""
-        return self.duals.parameter_of("temperature")
+        return self.duals.get_parameter("temperature")
 
     @property
     def log_alpha_mean(self) -> nn.Parameter:
         """The parameters of the mean's multipliers, before the softplus, ``[A]``."""
-        return self.duals.parameter_of("alpha_mean")
+        return self.duals.get_parameter("alpha_mean")
 
     @property
     def log_alpha_stddev(self) -> nn.Parameter:
         """The parameters of the standard deviation's multipliers, before the softplus, ``[A]``."""
-        return self.duals.parameter_of("alpha_stddev")
+        return self.duals.get_parameter("alpha_stddev")
 
     # Acting
 
@@ -165,11 +166,14 @@ class MPOAgent(BaseAgent):
 
     def to_batch(self, batch: Mapping[str, Any]) -> Batch | SequenceBatch:
         """Turn a batch of arrays into tensors on the device, observations normalized."""
+        sequences = self.config.sequences
+        first_only = not sequences and np.ndim(batch.get("obs", 0)) == 3  # of sequences, which only Retrace needs whole
 
         def tensor(name: str) -> Tensor:
             if name not in batch:
                 raise ValueError(f"batch: must hold {name!r}, got {', '.join(map(repr, batch))}.")
-            return torch.as_tensor(batch[name], dtype=torch.float32, device=self.device)
+            part = torch.as_tensor(batch[name], dtype=torch.float32, device=self.device)
+            return part[:, 0] if first_only else part
 
         def observations(name: str) -> Tensor:
             raw = tensor(name)
@@ -178,18 +182,13 @@ class MPOAgent(BaseAgent):
 
         obs, next_obs = observations("obs"), observations("next_obs")
         actions = tensor("actions_exec" if "actions_exec" in batch else "actions")
-        sequence = obs.dim() == 3
-        if sequence and not self.config.sequences:  # only the first transition of each sequence is needed
-            obs, next_obs, actions = obs[:, 0], next_obs[:, 0], actions[:, 0]
-        lead = obs.shape[:-1]
+        if sequences and obs.dim() != 3:
+            raise ValueError(f"batch: use_retrace needs sequences [B, T, ·], got obs of shape {tuple(obs.shape)}.")
 
         def scalars(name: str) -> Tensor:
-            values = tensor(name)
-            return (values[:, 0] if sequence and len(lead) == 1 else values).reshape(lead)
+            return tensor(name).reshape(obs.shape[:-1])
 
-        if not (sequence and self.config.sequences):
-            if self.config.sequences:
-                raise ValueError(f"batch: use_retrace needs sequences [B, T, ·], got obs of shape {tuple(obs.shape)}.")
+        if not sequences:
             # LaTeX: \gamma (1 - d)
             discounts = scalars("discounts") if "discounts" in batch else self.config.gamma * (1 - scalars("dones"))
             return Batch(obs, actions, scalars("rewards"), discounts, next_obs)

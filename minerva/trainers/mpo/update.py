@@ -90,22 +90,6 @@ class Sampled(NamedTuple):
     q_values: Tensor  # [..., S]
 
 
-class DualLosses(NamedTuple):
-    """The losses of the dual variables, scalars."""
-
-    dual: Tensor  # without the part of the out-of-bounds penalty
-    eta: Tensor  # the temperature's part
-
-
-class PolicyLosses(NamedTuple):
-    """The policy's loss and what is logged of it."""
-
-    fit: Tensor  # scalar
-    kl_mean: Tensor  # [A]
-    kl_std: Tensor  # [A]
-    std: Tensor  # [B, A]
-
-
 def update(
     optimizers: Optimizers, config: MPOConfig, state: TrainState, batch: Batch | SequenceBatch, noise: Noise
 ) -> tuple[TrainState, dict[str, Tensor]]:
@@ -138,17 +122,15 @@ def update(
     # M-step
     new_policy = state.policy
     for _ in range(config.m_steps):
-        new_policy, policy_losses = minimize(
+        new_policy, (fit, kl_mean, kl_std, std) = minimize(
             policy_loss, new_policy, optimizers.policy, policy_obs, sampled, policy_weights, multipliers
         )
 
     alpha_mean, alpha_std = multipliers.alpha_mean, multipliers.alpha_stddev
-    kl_mean, kl_std = policy_losses.kl_mean, policy_losses.kl_std
     metrics = {
         "loss/q": q_loss,
-        "loss/policy": policy_losses.fit,
-        "loss/dual_eta": dual_losses.eta,
-        "loss/dual": dual_losses.dual,
+        "loss/policy": fit,
+        **dual_losses,
         # LaTeX: \frac{1}{\epsilon} \mathbb{E}_b \left[ \mathrm{KL}(q_b \,\|\, u) \right]
         "kl/q_pi": mpo.kl_to_uniform(weights).mean() / config.kl_epsilon,
         "kl/mean": kl_mean.mean(),
@@ -159,8 +141,8 @@ def update(
         "lambda": alpha_mean.mean(),
         "q/min": sampled.q_values.min(),
         "q/max": sampled.q_values.max(),
-        "pi/std_min": policy_losses.std.min(),
-        "pi/std_max": policy_losses.std.max(),
+        "pi/std_min": std.min(),
+        "pi/std_max": std.max(),
         "entropy": mpo.entropy(weights).mean(),
         # LaTeX: \lVert \theta - \theta_{\mathrm{old}} \rVert_2
         "train/param_delta": (new_policy.parameters - state.policy.parameters).norm(),
@@ -258,8 +240,8 @@ def critic_loss(q: Critic, obs: Tensor, actions: Tensor, targets: Tensor) -> tup
 
 def dual_loss(
     duals: Duals, q_values: Tensor, cost: Tensor, kls: tuple[Tensor, Tensor], config: MPOConfig
-) -> tuple[Tensor, DualLosses]:
-    """Compute the loss of all multipliers."""
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute the loss of all multipliers; what is logged of it leaves out the out-of-bounds penalty."""
     (eta, alpha_mean, alpha_std, penalty_eta), (kl_mean, kl_std) = duals(), kls
     # LaTeX[Abdolmaleki2018a, eq. 9]: L_\eta = \mathbb{E}_b[L_{\eta,b}]
     eta_loss = mpo.temperature_loss(q_values, eta, config.kl_epsilon).mean()
@@ -273,7 +255,7 @@ def dual_loss(
     if config.action_penalization:
         # LaTeX: L_{\mathrm{dual}} = L_\eta + L_\alpha + \mathbb{E}_b[L_{\eta_c,b}]
         total = loss + mpo.temperature_loss(cost, penalty_eta, config.epsilon_penalty).mean()
-    return total, DualLosses(loss, eta_loss)
+    return total, {"loss/dual_eta": eta_loss, "loss/dual": loss}
 
 
 def divergences(params: DistParams, sampled: Sampled) -> tuple[Tensor, Tensor]:
@@ -287,8 +269,8 @@ def divergences(params: DistParams, sampled: Sampled) -> tuple[Tensor, Tensor]:
 
 def policy_loss(
     policy: DiagonalGaussianPolicy, obs: Tensor, sampled: Sampled, weights: Tensor, multipliers: Multipliers
-) -> tuple[Tensor, PolicyLosses]:
-    """Compute the decoupled M-step's loss."""
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Compute the decoupled M-step's loss; also its part without penalty, both KLs ``[A]``, and σ ``[B, A]``."""
     mean, log_std = policy(obs)
     old_mean, old_log_std = sampled.mean.unsqueeze(1), sampled.log_std.unsqueeze(1)  # [B, 1, A]
     log_prob = policy.head.log_prob
@@ -303,7 +285,7 @@ def policy_loss(
     )
     # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: L_\pi = L_\mu + L_\sigma + \sum_j \alpha_{\mu,j} D_{\mu,j} + \sum_j \alpha_{\sigma,j} D_{\sigma,j}
     total = mean_loss + std_loss + penalty
-    return total, PolicyLosses(mean_loss + std_loss, kl_mean, kl_std, log_std.exp())
+    return total, (mean_loss + std_loss, kl_mean, kl_std, log_std.exp())
 
 
 def noise_shapes(batch: Batch | SequenceBatch, config: MPOConfig) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -240,8 +240,7 @@ def minibatches(batch: Batch, config: PPOConfig, generator: torch.Generator) -> 
     size = config.minibatch_size // len(batch.weights) if recurrent else config.minibatch_size
     order = torch.randperm(count, generator=generator).to(batch.obs.device)
     if recurrent:
-        for start in range(0, count, size):
-            chosen = order[start : start + size]
+        for chosen in torch.split(order, size):
             yield Batch(*(*(part[:, chosen] for part in batch[:-1]), batch.recurrent_state[chosen]))
         return
     for parts in zip(*(torch.split(part[order], size) for part in batch), strict=True):

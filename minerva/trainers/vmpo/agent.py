@@ -101,27 +101,22 @@ class VMPOAgent(BaseAgent):
     @property
     def log_temperature(self) -> nn.Parameter:
         """The temperature's parameter, before the softplus."""
-        return self.temperature.parameter_of("temperature")
+        return self.temperature.get_parameter("temperature")
 
     @property
     def log_alpha_mu(self) -> nn.Parameter:
         """The parameter of the mean's multiplier, before the softplus; for continuous actions."""
-        return self._multiplier("mu")
+        return self.alphas.get_parameter("mu")
 
     @property
     def log_alpha_sigma(self) -> nn.Parameter:
         """The parameter of the standard deviation's multiplier, before the softplus; for continuous actions."""
-        return self._multiplier("sigma")
+        return self.alphas.get_parameter("sigma")
 
     @property
     def log_alpha(self) -> nn.Parameter:
         """The parameter of the one multiplier, before the softplus; for discrete actions."""
-        return self._multiplier("policy")
-
-    def _multiplier(self, name: str) -> nn.Parameter:
-        if name not in self.alphas:
-            raise AttributeError(name)  # nn.Module then names the property that this agent does not have
-        return self.alphas.parameter_of(name)
+        return self.alphas.get_parameter("policy")
 
     # Acting
 
@@ -168,11 +163,9 @@ class VMPOAgent(BaseAgent):
                 sample.
         """
         rows = self._to_batch(batch)
-        if not isinstance(self.obs_normalizer, nn.Identity):
-            # The normalizer would clip what is infinite, and such a batch is to be skipped.
-            obs = torch.where(rows.obs.isfinite(), self.prepare(rows.obs), torch.nan)
-            rows = rows._replace(obs=obs)
-        return self.updater.learn(rows)
+        # The normalizer would clip what is infinite, and such a batch is to be skipped.
+        obs = torch.where(rows.obs.isfinite(), self.prepare(rows.obs), torch.nan)
+        return self.updater.learn(rows._replace(obs=obs))
 
     def _to_batch(self, batch: Mapping[str, Any]) -> Batch:
         old = self.policy.head.param_names

@@ -41,17 +41,8 @@ class VMPOTrainer(OnPolicyTrainer):
 
     @classmethod
     def build_agent(cls, config: VMPOConfig, shapes: Shapes, device: torch.device) -> VMPOAgent:
-        observation_space, action_space, obs_dim, mask_dim, make_encoder = shapes
-        return VMPOAgent(
-            obs_dim,
-            head_for(action_space).action_dim,
-            device=device,
-            config=config,
-            action_space=action_space,
-            mask_dim=mask_dim,
-            observation_space=observation_space,
-            make_encoder=make_encoder,
-        )
+        act_dim = head_for(shapes.action_space).action_dim
+        return VMPOAgent(act_dim=act_dim, device=device, config=config, **shapes._asdict())
 
     def _make_updater(self) -> Updater:
         return self.agent.updater

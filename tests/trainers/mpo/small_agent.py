@@ -103,7 +103,7 @@ def duals_of(agent: MPOAgent) -> dict[str, Tensor]:
         "temperature": agent.log_temperature,
         "alpha_mean": agent.log_alpha_mean,
         "alpha_stddev": agent.log_alpha_stddev,
-        "penalty_temperature": agent.duals.parameter_of("penalty_temperature"),
+        "penalty_temperature": agent.duals.get_parameter("penalty_temperature"),
     }
 
 

@@ -52,7 +52,7 @@ def make_rollout(agent: Agent, steps: int = 12, num_envs: int = 2, ends: bool = 
             terminated[0], truncated[1] = float(t in (3, steps - 1)), float(t == 6)
             restarting[0], restarting[1] = float(t == 4), float(t == 7)
         rewards = torch.randn(num_envs, generator=generator) * (1 - restarting)
-        actions = act(agent, rollout.current_obs, generator)
+        actions = act(agent, rollout.obs[rollout.position], generator)
         rollout.add(
             actions, torch.randn(num_envs, OBS, generator=generator), rewards, terminated, truncated, restarting
         )

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from minerva.networks.actor_critic import ActorCritic, Architecture
-from minerva.networks.heads import CategoricalHead
+from minerva.networks.heads import MultiCategoricalHead
 from minerva.trainers.ppo.agent import Agent
 from minerva.utils.running_norm import RunningNorm
 from tests.objectives import oracle_ppo as oracle
@@ -121,12 +121,12 @@ def test_acting_draws_from_the_generator_given_and_no_other() -> None:
 
 
 def test_only_a_gaussian_has_a_deviation() -> None:
-    policy = ActorCritic(CategoricalHead(3), Architecture((4,), (4,)), OBS)
+    policy = ActorCritic(MultiCategoricalHead([3]), Architecture((4,), (4,)), OBS)
     with pytest.raises(AttributeError, match="actor_logstd"):
         _ = Agent(OBS, 1, policy=policy).actor_logstd
 
 
 def test_with_a_recurrent_core_the_networks_named_are_the_heads() -> None:
     architecture = Architecture((4,), (4,), lstm_units=4)  # hidden layers and head would fit together without it
-    agent = Agent(OBS, ACT, policy=ActorCritic(CategoricalHead(3), architecture, OBS))
+    agent = Agent(OBS, ACT, policy=ActorCritic(MultiCategoricalHead([3]), architecture, OBS))
     assert agent.actor_mean is agent.policy.policy_head and agent.critic is agent.policy.value_head

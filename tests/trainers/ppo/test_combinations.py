@@ -67,7 +67,7 @@ def test_the_update_sees_what_acting_saw(name: str) -> None:
     for _ in range(2):  # the second one begins in the middle of episodes
         log_probs, values = [], []
         while not rollout.full:
-            now = rollout.current_obs, rollout.recurrent_state, rollout.current_episode_starts
+            now = rollout.obs[rollout.position], rollout.recurrent_state, rollout.episode_starts[rollout.position]
             obs, state, starts = (part.clone() for part in now)
             position = rollout.position
             trainer.collector.step()
@@ -276,7 +276,7 @@ def test_bytes_stay_bytes_and_are_scaled_by_the_encoder_alone() -> None:
     trainer.begin()
     assert trainer.collector.rollout.obs.dtype == torch.uint8
     assert isinstance(trainer.agent.obs_normalizer, nn.Identity)
-    obs = trainer.collector.rollout.current_obs
+    obs = trainer.collector.rollout.obs[trainer.collector.rollout.position]
     assert obs.max() > 200
     torch.testing.assert_close(trainer.agent.get_value(obs), trainer.agent.get_value(obs.float()))
     trainer.close()

@@ -29,4 +29,4 @@ def assert_same_as_oracle(agent: VMPOAgent, state: oracle_vmpo.State) -> None:
 
 
 def duals_of(agent: VMPOAgent) -> dict[str, nn.Parameter]:
-    return {"eta": agent.log_temperature} | {name: agent.alphas.parameter_of(name) for name in agent.alphas}
+    return {"eta": agent.log_temperature, **dict(agent.alphas.named_parameters())}

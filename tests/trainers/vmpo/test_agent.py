@@ -246,7 +246,7 @@ def test_batch_of_a_rollout_against_the_oracle(estimator: str) -> None:
         terminated[0], truncated[1] = float(t in (3, 8)), float(t == 5)
         restarting[0], restarting[1] = float(t == 4), float(t == 6)
         rewards = torch.randn(2) * (1 - restarting)
-        actions, _ = act(rollout.current_obs, rollout.recurrent_state, rollout.current_episode_starts)
+        actions, _ = act(rollout.obs[t], rollout.recurrent_state, rollout.episode_starts[t])
         rollout.add(actions, torch.randn(2, OBS), rewards, terminated, truncated, restarting)
     batch = as_dict(make_batch(agent.policy, rollout, agent.config), agent)
     networks = {name: value.detach().double().numpy() for name, value in agent.policy.named_parameters()}

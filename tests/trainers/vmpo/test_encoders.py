@@ -110,7 +110,7 @@ def test_an_encoder_that_does_not_fit() -> None:
 def test_bytes_stay_bytes() -> None:
     trainer = small_trainer(partial(Picking, spaces.Discrete(4), IMAGE))
     trainer.begin()
-    obs = trainer.collector.rollout.current_obs
+    obs = trainer.collector.rollout.obs[trainer.collector.rollout.position]
     assert obs.dtype == torch.uint8 and obs.max() > 200
     torch.testing.assert_close(trainer.agent.value(obs), trainer.agent.value(obs.float()))
     expected = trainer.agent.act(obs, deterministic=True)

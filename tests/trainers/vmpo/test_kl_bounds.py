@@ -5,7 +5,6 @@ import pytest
 from minerva.networks.heads import (
     ActionHead,
     BernoulliHead,
-    CategoricalHead,
     MultiCategoricalHead,
     SquashedGaussianHead,
 )
@@ -20,6 +19,6 @@ def test_mean_and_deviation_have_bounds_of_their_own() -> None:
     assert [(bound.epsilon, bound.multiplier) for bound in bounds] == [(0.02, "mu"), (0.03, "sigma")]
 
 
-@pytest.mark.parametrize("head", [CategoricalHead(4), MultiCategoricalHead([3, 2]), BernoulliHead(3)])
+@pytest.mark.parametrize("head", [MultiCategoricalHead([4]), MultiCategoricalHead([3, 2]), BernoulliHead(3)])
 def test_a_discrete_policy_has_one_bound(head: ActionHead) -> None:
     assert [(bound.epsilon, bound.multiplier) for bound in kl_bounds(head, CONFIG)] == [(0.02, "policy")]
