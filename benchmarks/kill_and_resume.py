@@ -48,7 +48,7 @@ ALGORITHM_FIELDS: dict[str, Callable[[int], dict[str, Any]]] = {
     },
 }  # fmt: skip
 """Settings of a run, as a function of the number of environments."""
-GENERATORS = {"action_noise", "minibatch_order", "update_noise", "replay_order"}
+GENERATORS = {"action_noise", "layer_noise", "minibatch_order", "update_noise", "replay_order"}
 TIMEOUT = 600.0
 _PROGRESS = struct.Struct("q")
 

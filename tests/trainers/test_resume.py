@@ -65,8 +65,8 @@ def test_killed_and_resumed_ends_bit_identical(
     assert all(kill["code"] == -signal.SIGKILL for kill in done)
     assert done[-1]["saved"] is not None and 0 < done[-1]["saved"] <= done[-1]["killed_at"] < total_steps
     assert compare(tmp_path / "undisturbed", tmp_path / "disturbed") == dict.fromkeys(
-        ["weights", "optimizer", "reward_normalizer", "generators", "environments", "rollout", "counters", "metrics",
-         "best"],
+        ["weights", "optimizer", "reward_normalizer", "generators", "environments", "rollout", "chosen", "counters",
+         "metrics", "best"],
         True,
     )  # fmt: skip
 
