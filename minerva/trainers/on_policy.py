@@ -167,6 +167,10 @@ class OnPolicyTrainer(Trainer):
 
     # State
 
+    def load_policy(self, state: Mapping[str, Any]) -> None:
+        super().load_policy(state)
+        self.collector.load_reward_statistics(state["collector"]["reward_normalizer"])
+
     def optimizer_state(self) -> dict[str, Any]:
         """Return the optimizers' moments and step counts, and how many updates were skipped."""
         return {**moments(self.updater.state), "skipped": self.updater.skipped}

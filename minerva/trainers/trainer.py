@@ -414,7 +414,7 @@ class Trainer(ABC):
         self.notes.extend(f"Note: {text}." for text in (note, forgotten) if text is not None)
 
     def init_from(self, path: str | Path) -> None:
-        """Start a new run with the policy (networks and observation normalizer) of another one.
+        """Start a new run with the policy of another one: networks and normalizers.
 
         Raises:
             CheckpointError: As for `load`.
@@ -423,9 +423,13 @@ class Trainer(ABC):
         self._check(file, checkpoint, self.fixed_fields)
         if note is not None:
             self.notes.append(note)
-        self.agent.load_state_dict(checkpoint["state"]["agent"])
-        self.actor.invalidate()
+        self.load_policy(checkpoint["state"])
         self.notes.append(f"Starting from the policy in {file}.")
+
+    def load_policy(self, state: Mapping[str, Any]) -> None:
+        """Load networks and normalizers from another run's state."""
+        self.agent.load_state_dict(state["agent"])
+        self.actor.invalidate()
 
     def _check(self, file: Path, checkpoint: dict[str, Any], fixed_fields: tuple[str, ...]) -> None:
         if checkpoint["algorithm"] != self.algorithm:

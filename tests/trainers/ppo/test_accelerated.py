@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,16 +15,6 @@ from tests.trainers.ppo.samples import make_agent, make_config, make_rollout, ru
 from tests.trainers.ppo.small_run import ROLLOUT, same, small_trainer, trained
 
 COMPILED = Acceleration(compiled=True)
-
-
-@pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run what would be compiled as it was traced: compiling is torch's business, what is compiled is ours."""
-    import torch._inductor
-
-    with monkeypatch.context() as patch:
-        patch.setattr(torch._inductor, "compile", lambda traced, _: traced)
-        yield
 
 
 def make_updater(agent: Agent, config: PPOConfig, acceleration: Acceleration = COMPILED) -> Updater:
