@@ -18,7 +18,7 @@ from minerva.objectives.weighted import weighted_mean
 from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.on_policy import estimate_advantages
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.utils.modes import mode, training_parts
+from minerva.utils.modes import mode, restore_unless, training_parts
 
 
 class Batch(NamedTuple):
@@ -124,6 +124,7 @@ class Updater:
     def __init__(self, policy: ActorCritic, config: PPOConfig) -> None:
         self._policy = policy
         self._training_parts = training_parts(policy)
+        self._buffers = policy.encoder_buffers()
         self._config = config
         self._module = FlatModule(policy)
         self.state = TrainState(Learnable.start(self._module.vector))
@@ -177,7 +178,9 @@ class Updater:
             with mode(self._training_parts, training=True):
                 for minibatch in minibatches(batch, config, generator, real):
                     padded = pad_minibatch(minibatch, config) if fixed_shapes else minibatch
+                    before = [buffer.clone() for buffer in self._buffers]
                     finite, step_losses = self._step(padded, coefficients)
+                    restore_unless(finite, self._buffers, before)
                     losses.append(torch.stack(step_losses))
                     applied_steps.append(finite.clone())  # a CUDA graph reuses its output memory
             if config.target_kl and 0 < config.target_kl < MinibatchLosses(*losses[-1]).approx_kl.item():

@@ -22,7 +22,7 @@ from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.health import warn_about_skipped
 from minerva.trainers.on_policy import estimate_advantages
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.utils.modes import mode, training_parts
+from minerva.utils.modes import mode, restore_unless, training_parts
 
 
 class Batch(NamedTuple):
@@ -300,6 +300,7 @@ class Updater:
     def __init__(self, policy: ActorCritic, alphas: Duals, temperature: Duals, config: VMPOConfig) -> None:
         self._config = config
         self._training_parts = training_parts(policy)
+        self._buffers = policy.encoder_buffers()
         modules = FlatModule(policy), FlatModule(alphas), FlatModule(temperature)
         rates = modules[0].fill_by_prefix({"policy_": config.policy_lr, "value_": config.value_lr})
         unclipped, kind, momentum = float("inf"), config.optimizer_type, config.sgd_momentum
@@ -375,8 +376,8 @@ class Updater:
             raise ValueError("recompute_advantages: needs the rollout that a batch was made of; got none.")
         batch = mask_restarts(batch, self.optimizers.policy.module.module.mask_dim)
         counted = (batch.restarting_weights > 0).sum()
-        finite, count = torch.stack([batch_is_finite(batch).to(counted.dtype), counted]).tolist()
-        if not finite:
+        usable, count = torch.stack([batch_is_finite(batch).to(counted.dtype), counted]).tolist()
+        if not usable:
             self._skip()
             return None
         if config.topk_fraction < 1 and kept_samples(count, config) == 0:
@@ -389,8 +390,11 @@ class Updater:
             torch.randperm(len(batch.obs), generator=generator) if config.minibatches > 1 else None
             for _ in range(config.m_steps)
         ]
+        before = [buffer.clone() for buffer in self._buffers]
         new, metrics = self.update(self.state, batch, orders, torch.full((1,), lr_scale, device=device), rollout)
-        values = torch.stack([is_finite(new).to(batch.returns.dtype), *metrics.values()])
+        finite = is_finite(new)
+        restore_unless(finite, self._buffers, before)
+        values = torch.stack([finite.to(batch.returns.dtype), *metrics.values()])
         applied, *numbers = values.tolist()
         if not applied:
             self._skip()

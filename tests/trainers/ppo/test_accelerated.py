@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,9 +24,9 @@ def make_updater(agent: Agent, config: PPOConfig, acceleration: Acceleration = C
     return updater
 
 
-def assert_the_compiled_path_is_the_plain_one(optimizer_type: str) -> None:
+def assert_the_compiled_path_is_the_plain_one(optimizer_type: str, **fields: Any) -> None:
     config = make_config(
-        update_epochs=2, minibatch_size=7, ent_coef=0.01, policy_lr=0.01, optimizer_type=optimizer_type
+        update_epochs=2, minibatch_size=7, ent_coef=0.01, policy_lr=0.01, optimizer_type=optimizer_type, **fields
     )
     outcomes = []
     for acceleration in (Acceleration(), COMPILED):
@@ -48,6 +49,11 @@ def assert_the_compiled_path_is_the_plain_one(optimizer_type: str) -> None:
 @pytest.mark.parametrize("optimizer_type", ["adam", "sgd"])
 def test_the_step_that_is_compiled_agrees_with_the_plain_one(optimizer_type: str) -> None:
     assert_the_compiled_path_is_the_plain_one(optimizer_type)
+
+
+@pytest.mark.usefixtures("traced")
+def test_the_compiled_path_estimates_advantages_again_with_the_critic_as_it_is_then() -> None:
+    assert_the_compiled_path_is_the_plain_one("adam", recompute_advantages=True, clip_vloss=False)
 
 
 @needs_compiler
