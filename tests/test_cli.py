@@ -237,13 +237,6 @@ def test_evaluate_prints_the_table(
     assert {path: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
-def test_evaluate_repeats_the_runs_own_evaluation(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from minerva.report.runs import read_run
-
-    text = answer(capsys, "evaluate", str(run), "--episodes", "2")
-    assert f"{read_run(run).metrics['eval/return_mean'].values[-1]:,.2f}" in text
-
-
 def test_plot_writes_a_figure_and_prints_where(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = answer(capsys, "plot", str(run))
     assert out == f"{run / 'learning_curve.png'}\n"
