@@ -197,6 +197,7 @@ class Policy:
         from minerva.environments.spaces import flat_size, row_dtype, space_from_plain
         from minerva.trainers.actor import ActingPolicy, Shapes
         from minerva.trainers.trainer import resolve_device
+        from minerva.utils.precision import full_precision
         from minerva.utils.seeding import initialization_seed, torch_generator
 
         self.path = path
@@ -215,6 +216,7 @@ class Policy:
             agent = trainer_class(self.algorithm).build_agent(self.config, shapes, self._device).eval()
         agent.load_state_dict(checkpoint["state"]["agent"])
         self._row_dtype = row_dtype(self.observation_space) if agent.policy.takes_bytes else np.dtype(np.float32)
+        self._precision = full_precision
         self._act = ActingPolicy(agent, torch_generator(self.seed, "policy", self._device))
 
     def reset(self) -> None:
@@ -248,7 +250,8 @@ class Policy:
 
     def act_flat(self, observations: NDArray[Any], deterministic: bool = True) -> NDArray[np.float32]:
         """Choose unclipped actions ``[B, A]`` for raw observations that are rows already, ``[B, O]``."""
-        return self._act(observations.astype(self._row_dtype, copy=False), deterministic)
+        with self._precision(self._device):
+            return self._act(observations.astype(self._row_dtype, copy=False), deterministic)
 
     def _with_mask(self, rows: NDArray[np.float32], action_mask: Any) -> NDArray[np.float32]:
         import numpy as np

@@ -127,6 +127,10 @@ class ActorCritic(nn.Module):
         known = (HiddenLayers, LayerNormMLP, NatureCNN, DictEncoder)
         return not self.state_dim and all(isinstance(e, known) for e in (self.policy_encoder, self.value_encoder))
 
+    def encoder_buffers(self) -> list[Tensor]:
+        """List the buffers that a user's own encoder may change as it computes, such as BatchNorm's statistics."""
+        return list({id(b): b for e in (self.policy_encoder, self.value_encoder) for b in e.buffers()}.values())
+
     # With recurrent states
 
     def forward_sequence(self, obs: Tensor, recurrent_state: Tensor, episode_starts: Tensor) -> ActorCriticOutput:

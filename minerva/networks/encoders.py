@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from minerva.networks.cnn import NatureCNN, image_layout
+from minerva.utils.modes import mode
 
 
 def contains_images(space: Space[Any]) -> bool:
@@ -71,7 +72,8 @@ def custom_encoder(make_encoder: MakeEncoder | None, in_dim: int) -> tuple[nn.Mo
             "minerva.load."
         )
     encoder = make_encoder()
-    with torch.no_grad():
+    # In evaluation mode, so that statistics of BatchNorm take in nothing that was not observed.
+    with torch.no_grad(), mode(encoder.modules(), training=False):
         features = encoder(torch.zeros(2, in_dim))
     if features.dim() != 2 or len(features) != 2:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -116,6 +116,12 @@ class RolloutCollector:
         note = self.env.load_state_dict(state["env"])
         self._truncate_lost_episodes()
         return note
+
+    def load_reward_statistics(self, saved: Mapping[str, Tensor] | None) -> None:
+        """Load the statistics of another run's reward normalizer, which set the scale that its critic has learned."""
+        normalizer = self._reward_normalizer
+        if normalizer is not None and saved is not None:
+            normalizer.load_state_dict({**saved, "discounted_return": normalizer.discounted_return})
 
     def _truncate_lost_episodes(self) -> None:
         """Mark the newest step as truncated in environments that could not restore their episodes."""

@@ -148,7 +148,6 @@ class OffPolicyTrainer(Trainer):
         return super().train(total_steps, out_dir=out_dir, callbacks=callbacks)
 
     def begin(self) -> None:
-        self.actor.invalidate()  # the policy may be another run's
         self.collector.begin()
 
     def gradient_steps(self, total_steps: int) -> float:

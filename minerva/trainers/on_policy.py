@@ -28,6 +28,7 @@ from minerva.trainers.loop import on_policy_loop
 from minerva.trainers.run import Run
 from minerva.trainers.trainer import ROWS_PER_THREAD, Trainer
 from minerva.utils.cores import usable_cores
+from minerva.utils.modes import is_pure
 from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import torch_generator
 
@@ -88,6 +89,8 @@ class OnPolicyTrainer(Trainer):
         )
         config = self.config
         self.agent = self._make_agent(make_encoder)
+        with self.close_envs_on_error():
+            self._check_compile()
         self.updater = self._make_updater()
         self.agent.eval()  # it acts in evaluation mode; the updater takes gradient steps in training mode
         self.minibatch_order = torch_generator(seed, "minibatch_order")
@@ -111,6 +114,18 @@ class OnPolicyTrainer(Trainer):
             normalizer if isinstance(normalizer, RunningNorm) else None,
             RewardNormalizer(env.num_envs, config.gamma) if config.normalize_reward else None,
         )
+
+    def _check_compile(self) -> None:
+        """Refuse to compile an encoder with Dropout or BatchNorm: noise and statistics would not be the plain run's."""
+        if self.config.compile is not True or self.config.encoder != "custom":
+            return  # nothing else is compiled that has such layers
+        rows = torch.zeros(2, self.env.observation_dim - self.env.mask_dim, device=self.device)
+        encoders = [part for name, part in self.agent.policy.named_children() if name.endswith("_encoder")]
+        if not all(is_pure(encoder, rows) for encoder in encoders):
+            raise ValueError(
+                "compile: must be 'auto' or False with an encoder whose layers draw noise or change their buffers in "
+                "training (Dropout, BatchNorm), got True."
+            )
 
     # What an algorithm provides
 
@@ -166,6 +181,10 @@ class OnPolicyTrainer(Trainer):
         on_policy_loop(self, run, self.num_updates(run.total_steps))
 
     # State
+
+    def load_policy(self, state: Mapping[str, Any]) -> None:
+        super().load_policy(state)
+        self.collector.load_reward_statistics(state["collector"]["reward_normalizer"])
 
     def optimizer_state(self) -> dict[str, Any]:
         """Return the optimizers' moments and step counts, and how many updates were skipped."""

@@ -31,6 +31,7 @@ from minerva.trainers.health import Health, Rule
 from minerva.trainers.run import Run, RunState, TrainingResult
 from minerva.utils.cores import keep_freed_memory, usable_cores
 from minerva.utils.modes import mode
+from minerva.utils.precision import full_precision
 from minerva.utils.seeding import initialization_seed
 
 ROWS_PER_THREAD = 256
@@ -286,7 +287,7 @@ class Trainer(ABC):
         notes, self.notes = self.notes, []
         self._run = run = Run(self, self.run_state, total_steps, folder, callbacks, notes)
         try:
-            with run:
+            with full_precision(self.device), run:
                 self.run_loop(run)
         finally:
             self._run = None
@@ -322,7 +323,7 @@ class Trainer(ABC):
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
         """Run deterministic episodes in environments of their own; None where `should_stop` stopped it early."""
-        with mode(self.agent.modules(), training=False):
+        with mode(self.agent.modules(), training=False), full_precision(self.device):
             return self.evaluator.run(ActingPolicy(self.agent), should_stop or (lambda: False))
 
     def close(self) -> None:
@@ -414,7 +415,7 @@ class Trainer(ABC):
         self.notes.extend(f"Note: {text}." for text in (note, forgotten) if text is not None)
 
     def init_from(self, path: str | Path) -> None:
-        """Start a new run with the policy (networks and observation normalizer) of another one.
+        """Start a new run with the policy of another one: networks and normalizers.
 
         Raises:
             CheckpointError: As for `load`.
@@ -423,9 +424,13 @@ class Trainer(ABC):
         self._check(file, checkpoint, self.fixed_fields)
         if note is not None:
             self.notes.append(note)
-        self.agent.load_state_dict(checkpoint["state"]["agent"])
-        self.actor.invalidate()
+        self.load_policy(checkpoint["state"])
         self.notes.append(f"Starting from the policy in {file}.")
+
+    def load_policy(self, state: Mapping[str, Any]) -> None:
+        """Load networks and normalizers from another run's state."""
+        self.agent.load_state_dict(state["agent"])
+        self.actor.invalidate()
 
     def _check(self, file: Path, checkpoint: dict[str, Any], fixed_fields: tuple[str, ...]) -> None:
         if checkpoint["algorithm"] != self.algorithm:

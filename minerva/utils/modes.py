@@ -1,11 +1,14 @@
-"""Training and evaluation mode of modules, for a while."""
+"""Training and evaluation mode of modules, and what differs between them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from minerva.utils.seeding import as_global_generator
 
 
 def training_parts(module: nn.Module) -> list[nn.Module]:
@@ -24,3 +27,27 @@ def mode(parts: Iterable[nn.Module], *, training: bool) -> Iterator[None]:
     finally:
         for part in changed:
             part.training = not training
+
+
+def is_pure(module: nn.Module, *inputs: Tensor) -> bool:
+    """Return whether a module computes, in its present mode, without drawing noise and without changing its buffers.
+
+    Dropout draws, and BatchNorm changes its statistics. Afterwards the buffers are as they were.
+    """
+    buffers = list(module.buffers())
+    before = [buffer.clone() for buffer in buffers]
+    generator = torch.Generator(inputs[0].device)
+    state = generator.get_state()
+    with torch.no_grad(), as_global_generator(generator):
+        module(*inputs)
+    same = torch.equal(generator.get_state(), state)
+    for buffer, old in zip(buffers, before, strict=True):
+        same = same and torch.equal(buffer, old)
+        buffer.copy_(old)
+    return same
+
+
+def restore_unless(applied: Tensor, buffers: Iterable[Tensor], before: Iterable[Tensor]) -> None:
+    """Restore buffers to what they were before, in place, unless a step was applied (a scalar)."""
+    for buffer, old in zip(buffers, before, strict=True):
+        buffer.copy_(torch.where(applied, buffer, old))

@@ -19,8 +19,11 @@ from minerva.acceleration.cuda_graph import CudaGraph
 from minerva.acceleration.flat import CpuCopy, FlatModule
 from minerva.acceleration.learnable import Learnable, Optimizer, minimize
 from minerva.acceleration.tree import leaves
+from minerva.callbacks import Callback
 from minerva.trainers.mpo.trainer import MPOTrainer
+from minerva.trainers.ppo import update as ppo
 from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.vmpo import update as vmpo
 from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are captured on a GPU")
@@ -64,11 +67,8 @@ CASES: list[tuple[type[PPOTrainer] | type[VMPOTrainer], Any, dict[str, Any]]] = 
 
 
 @pytest.mark.parametrize(("kind", "env", "fields"), CASES)
-def test_a_run_on_a_gpu_is_the_run_on_a_cpu(
-    kind: Any, env: Any, fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_on_a_gpu_is_the_run_on_a_cpu(kind: Any, env: Any, fields: dict[str, Any], tmp_path: Path) -> None:
     # One update: from then on rounding makes other actions, other episodes.
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # which an LSTM there would round to
     batch = fields["num_envs"] * fields["rollout_steps"]
     runs = []
     for device in ("cpu", "cuda"):
@@ -82,6 +82,41 @@ def test_a_run_on_a_gpu_is_the_run_on_a_cpu(
         return
     for name, value in runs[0].items():
         torch.testing.assert_close(runs[1][name], value, rtol=1e-3, atol=2e-5, msg=name)
+
+
+class FirstRatios(Callback):
+    """Note how far the first minibatches are from ratio 1, before anything is learned from a rollout."""
+
+    def __init__(self) -> None:
+        self.log_ratios: list[float] = []
+
+    def on_rollout_end(self, trainer: Any) -> None:
+        rollout, policy, config = trainer.collector.rollout.on(trainer.device), trainer.agent.policy, trainer.config
+        real = (rollout.restarting == 0).cpu()
+        with torch.no_grad():
+            if isinstance(trainer, VMPOTrainer):
+                rows = vmpo.make_batch(policy, rollout, config)
+                found, _ = vmpo.evaluate(policy, rows.obs, rows.recurrent_state, rows.episode_starts)
+                log_probs, old = (policy.head.log_prob(params, rows.actions) for params in (found, rows.old))
+            else:
+                batch = ppo.make_batch(policy, rollout, config)
+                first = next(ppo.minibatches(batch, config, torch.Generator().manual_seed(0), real))
+                params = policy.forward_sequence(first.obs, first.recurrent_state, first.episode_starts).params
+                log_probs, old = policy.head.log_prob(params, first.actions), first.log_probs
+        self.log_ratios.append((log_probs - old).abs().max().item())
+
+
+@pytest.mark.parametrize(("kind", "env", "fields"), CASES)
+def test_the_first_ratio_is_one(kind: Any, env: Any, fields: dict[str, Any], tmp_path: Path) -> None:
+    # Where cuDNN computes: its TF32 would round differently for each number of rows.
+    cudnn: Any = torch.backends.cudnn
+    precision, ratios = cudnn.conv.fp32_precision, FirstRatios()
+    batch = fields["num_envs"] * fields["rollout_steps"]
+    trainer = kind(env, 3, "cuda", eval_episodes=0, console=False, **fields)
+    trainer.train(batch * 6, tmp_path / "run", ratios)
+    trainer.close()
+    assert len(ratios.log_ratios) == 6 and max(ratios.log_ratios) < 1e-5, ratios.log_ratios
+    assert cudnn.conv.fp32_precision == precision
 
 
 @pytest.mark.parametrize(("kind", "env", "fields"), CASES)
@@ -209,6 +244,19 @@ def test_what_acts_on_the_cpu_knows_what_was_learned() -> None:
     copied.invalidate()
     copied.refresh()
     assert torch.equal(copied.module.weight, module.weight.cpu()) and torch.equal(copied.module.bias, module.bias.cpu())
+
+
+@pytest.mark.parametrize("kind", [MPOTrainer, PPOTrainer])
+def test_a_run_starts_with_the_weights_that_the_agent_has_then(kind: Any, tmp_path: Path) -> None:
+    trainer = kind("Pendulum-v1", 3, "cuda", eval_episodes=0, console=False)
+    learned, acting = trainer.agent.policy, trainer.actor._copy.module
+    assert acting is not learned
+    with torch.no_grad():
+        next(learned.parameters()).add_(1.0)  # loaded from elsewhere, say
+    trainer.train(2**14, out_dir=tmp_path / "run", callbacks=lambda trainer: False)
+    trainer.close()
+    for parameter, copied in zip(learned.parameters(), acting.parameters(), strict=True):
+        assert torch.equal(copied, parameter.cpu())
 
 
 def test_a_captured_function_takes_what_it_is_given_each_time() -> None:

@@ -14,9 +14,13 @@ from torch import Tensor, nn
 
 import minerva
 from minerva import api, checkpointing
+from minerva.acceleration.applied import Acceleration
+from minerva.callbacks import Callback
 from minerva.trainers.actor import ActingPolicy
 from minerva.trainers.on_policy import OnPolicyTrainer
 from tests.trainers.ppo.small_run import Troublesome, same_run
+from tests.trainers.test_on_policy import Listener
+from tests.trainers.vmpo.poison import poison
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {"dropout": nn.Dropout, "batch norm": partial(nn.BatchNorm1d, 8)}
 OBS = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
@@ -98,6 +102,47 @@ def test_it_resumes_exactly(algo: str, layer: str, tmp_path: Path) -> None:
     trainer.train(96)
     trainer.close()
     assert same_run(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("algo", ["ppo", "vmpo"])
+def test_layers_that_draw_or_remember_are_not_compiled(algo: str, layer: str) -> None:
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match=r"^compile: must be 'auto' or False .*\(Dropout, BatchNorm\), got True\.$"):
+        make_trainer(algo, layer, compile=True)
+    for fields in ({"compile": "auto"}, {"compile": True, "frozen": True}):
+        trainer = make_trainer(algo, layer, **fields)
+        trainer.close()
+        statistics = [value for name, value in trainer.agent.state_dict().items() if "num_batches" in name]
+        assert len(statistics) == (2 if layer == "batch norm" else 0)
+        assert not any(statistics)  # building and checking them counted for nothing
+    trainer.accelerate(Listener(10**9))  # type: ignore[arg-type]
+    assert trainer.acceleration == Acceleration(compiled=True)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("algo", ["ppo", "vmpo"])
+def test_a_step_that_is_not_applied_changes_no_statistics(
+    algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(algo, "batch norm", eval_episodes=0, normalize_reward=False)
+    seen: list[dict[str, Tensor]] = []
+    if algo == "vmpo":
+        poison("loss", 6, monkeypatch)  # of four in each update
+
+    class Spoil(Callback):
+        def on_rollout_end(self, trainer: Any) -> None:
+            seen.append({name: value.clone() for name, value in trainer.agent.policy.state_dict().items()})
+            if len(seen) == 2 and algo == "ppo":
+                trainer.collector.rollout.rewards[:] = torch.nan
+
+    with pytest.raises(FloatingPointError) if algo == "ppo" else pytest.warns(RuntimeWarning, match="skipped"):
+        trainer.train(64, out_dir=tmp_path / "run", callbacks=Spoil())
+    trainer.close()
+    after = trainer.agent.policy.state_dict()
+    assert len(seen) == 2 and any("running_mean" in name and value.any() for name, value in after.items())
+    assert all(torch.equal(after[name], value) for name, value in seen[1].items())
+    assert not all(torch.equal(seen[0][name], value) for name, value in seen[1].items())
 
 
 def test_what_a_user_has_frozen_stays_frozen(tmp_path: Path) -> None:

@@ -75,6 +75,26 @@ def test_with_an_empty_replay_updates_wait_again(tmp_path: Path) -> None:
     assert again.updates_due() == 0 and len(again.replay) == 0
 
 
+def test_with_an_empty_replay_a_fraction_of_an_update_is_forgotten(tmp_path: Path) -> None:
+    trainer = train(tmp_path / "run", updates_per_step=0.3)
+    assert 0 < trainer.schedule.owed < 1
+    trainer.save(tmp_path / "small.pt", replay=False)
+    again = small_trainer(updates_per_step=0.3)
+    again.load(tmp_path / "small.pt")
+    again.close()
+    assert again.schedule.owed == 0
+
+
+def test_a_run_starts_with_the_weights_that_the_agent_has_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where the actor has a copy of the policy, on a GPU: weights may have been loaded since it was made.
+    trainer = small_trainer(eval_episodes=0)
+    noted: list[int] = []
+    monkeypatch.setattr(trainer.actor, "invalidate", lambda: noted.append(trainer.env_steps))
+    trainer.train(23, out_dir=tmp_path / "run")
+    trainer.close()
+    assert noted == [0, 21, 22, 23]  # before the first step, and after each update
+
+
 def test_a_round_waits_for_the_interval(tmp_path: Path) -> None:
     trainer = train(tmp_path / "run", 60, update_interval=7, eval_episodes=0)
     trainer.schedule.round_at = trainer.collector.transitions - 6

@@ -110,6 +110,26 @@ def test_init_from_takes_the_policy_and_starts_anew(whole: Path, tmp_path: Path)
     other.close()
 
 
+@pytest.mark.parametrize("normalized", [True, False])
+def test_init_from_takes_the_scale_of_the_rewards_that_the_critic_was_fitted_to(normalized: bool, whole: Path) -> None:
+    source = state_of(whole)["collector"]["reward_normalizer"]
+    assert source["statistics.count"] > TOTAL * 0.9 and source["discounted_return"].all()
+    trainer = small_trainer(seed=5, num_envs=2, normalize_reward=normalized)
+    fresh = trainer.state_dict()
+    trainer.init_from(whole)
+    state = trainer.state_dict()
+    found = state["collector"].pop("reward_normalizer")
+    if normalized:
+        assert not found.pop("discounted_return").any()  # of episodes that are not continued
+        assert same(dict(found), {name: part for name, part in source.items() if name.startswith("statistics.")})
+        assert len(found) == 3
+    else:
+        assert found is None
+    del fresh["collector"]["reward_normalizer"], fresh["agent"], state["agent"]
+    trainer.close()
+    assert same(state, fresh)  # and nothing else
+
+
 def test_a_trainer_saved_before_its_first_step_starts_from_there(whole: Path, tmp_path: Path) -> None:
     trainer = small_trainer()
     trainer.save(tmp_path / "fresh.pt")

@@ -101,6 +101,8 @@ class Reporter:
             num_timesteps: Environment steps taken.
             observation_space: The observation space before flattening, for images.
         """
+        if not result.means:  # every row was restarting: there was nothing to learn
+            return
         now = time.perf_counter()
         table: Numbers = {
             "serial_timesteps": updates * config.rollout_steps,

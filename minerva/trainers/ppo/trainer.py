@@ -57,7 +57,7 @@ class PPOTrainer(OnPolicyTrainer):
         remaining = self.remaining(total_updates)
         self.last_update = result = self.updater.learn(self.collector.rollout, remaining, self.minibatch_order)
         self.actor.invalidate()
-        if result.gradient_steps == 0:
+        if result.skipped and result.gradient_steps == 0:
             raise FloatingPointError(
                 f"every loss of update {self.updates + 1} was infinite or not a number; the weights were not touched. "
                 "Try a lower policy_lr or max_grad_norm."

@@ -18,7 +18,7 @@ from minerva.objectives.weighted import weighted_mean
 from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.on_policy import estimate_advantages
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.utils.modes import mode, training_parts
+from minerva.utils.modes import mode, restore_unless, training_parts
 
 
 class Batch(NamedTuple):
@@ -68,10 +68,10 @@ class MinibatchLosses(NamedTuple):
 
 
 class UpdateResult(NamedTuple):
-    """What the updates on a rollout did."""
+    """What the updates on a rollout did. Where every row was restarting, there is nothing in the dictionaries."""
 
     metrics: dict[str, float]
-    means: dict[str, float]  # the fields of `MinibatchLosses`, over all minibatches
+    means: dict[str, float]  # the fields of `MinibatchLosses`, over the minibatches that were not skipped
     gradient_steps: int
     skipped: int  # minibatches whose loss or gradient was not finite: they changed nothing
     batch: Batch  # what was learned from
@@ -124,6 +124,7 @@ class Updater:
     def __init__(self, policy: ActorCritic, config: PPOConfig) -> None:
         self._policy = policy
         self._training_parts = training_parts(policy)
+        self._buffers = policy.encoder_buffers()
         self._config = config
         self._module = FlatModule(policy)
         self.state = TrainState(Learnable.start(self._module.vector))
@@ -162,8 +163,11 @@ class Updater:
             generator: Shuffles the minibatches (a CPU generator).
         """
         config = self._config
+        real = (rollout.restarting == 0).cpu()  # [T, N]
         rollout = rollout.on(self._policy.device)
         batch = first_batch = make_batch(self._policy, rollout, config)
+        if not real.any():
+            return UpdateResult({}, {}, 0, 0, first_batch)
         variance = explained_variance(batch.returns, batch.values, batch.weights)
         coefficients = coefficients_at(remaining, config, batch.values)
         fixed_shapes = any(self._acceleration)
@@ -172,16 +176,21 @@ class Updater:
             if config.recompute_advantages and epoch > 0:
                 batch = batch._replace(**recompute_advantages(self._policy, rollout, config))
             with mode(self._training_parts, training=True):
-                for minibatch in minibatches(batch, config, generator):
+                for minibatch in minibatches(batch, config, generator, real):
                     padded = pad_minibatch(minibatch, config) if fixed_shapes else minibatch
+                    before = [buffer.clone() for buffer in self._buffers]
                     finite, step_losses = self._step(padded, coefficients)
+                    restore_unless(finite, self._buffers, before)
                     losses.append(torch.stack(step_losses))
                     applied_steps.append(finite.clone())  # a CUDA graph reuses its output memory
             if config.target_kl and 0 < config.target_kl < MinibatchLosses(*losses[-1]).approx_kl.item():
                 break
-        gradient_steps = int(torch.stack(applied_steps).sum())
+        applied = torch.stack(applied_steps).cpu()  # [minibatches]
+        gradient_steps = int(applied.sum())
         self.skipped += len(losses) - gradient_steps
         table = torch.stack(losses).cpu()  # [minibatches, losses]
+        if gradient_steps > 0:  # the numbers of a skipped minibatch are not finite
+            table = table[applied]
         last, means = (
             dict(zip(MinibatchLosses._fields, row.tolist(), strict=True)) for row in (table[-1], table.mean(0))
         )
@@ -233,18 +242,32 @@ def coefficients_at(remaining: float, config: PPOConfig, like: Tensor) -> Coeffi
     return Coefficients(*torch.tensor(numbers, device=like.device, dtype=like.dtype).unbind())
 
 
-def minibatches(batch: Batch, config: PPOConfig, generator: torch.Generator) -> Iterator[Batch]:
-    """Shuffle a batch and split it: into rows, or for a recurrent policy into whole environments."""
+def minibatches(batch: Batch, config: PPOConfig, generator: torch.Generator, real: Tensor) -> Iterator[Batch]:
+    """Shuffle a batch and split it: into rows, or for a recurrent policy into whole environments.
+
+    A minibatch of restarting rows alone is left out: there is nothing to learn from it.
+
+    Args:
+        batch: The rollout.
+        config: PPO's hyperparameters.
+        generator: Shuffles (a CPU generator).
+        real: Which rows are not restarting, ``[T, N]`` on the CPU, so that nothing waits for a GPU.
+    """
     recurrent = batch.weights.dim() == 2
-    count = len(batch.recurrent_state) if recurrent else len(batch.weights)
+    real = real.any(0) if recurrent else real.flatten()
     size = config.minibatch_size // len(batch.weights) if recurrent else config.minibatch_size
-    order = torch.randperm(count, generator=generator).to(batch.obs.device)
+    shuffled = torch.randperm(len(real), generator=generator)
+    is_real, order = real[shuffled].tolist(), shuffled.to(batch.obs.device)
     if recurrent:
-        for chosen in torch.split(order, size):
-            yield Batch(*(*(part[:, chosen] for part in batch[:-1]), batch.recurrent_state[chosen]))
-        return
-    for parts in zip(*(torch.split(part[order], size) for part in batch), strict=True):
-        yield Batch(*parts)
+        found = (
+            Batch(*(*(part[:, chosen] for part in batch[:-1]), batch.recurrent_state[chosen]))
+            for chosen in torch.split(order, size)
+        )
+    else:
+        found = (Batch(*parts) for parts in zip(*(torch.split(part[order], size) for part in batch), strict=True))
+    for i, minibatch in enumerate(found):
+        if any(is_real[i * size : (i + 1) * size]):
+            yield minibatch
 
 
 def pad_minibatch(minibatch: Batch, config: PPOConfig) -> Batch:

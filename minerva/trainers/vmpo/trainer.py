@@ -16,7 +16,7 @@ from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.vmpo.agent import VMPOAgent
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.health import vmpo_rules
-from minerva.trainers.vmpo.update import Updater, make_batch
+from minerva.trainers.vmpo.update import Updater, kept_samples, make_batch
 
 __all__ = ["VMPOAgent", "VMPOConfig", "VMPOTrainer"]
 
@@ -58,9 +58,13 @@ class VMPOTrainer(OnPolicyTrainer):
 
     def update(self, total_updates: int) -> dict[str, float]:
         lr_scale = self.remaining(total_updates) if self.config.anneal_lr else 1.0
-        rollout = self.collector.rollout.on(self.device)
-        batch = make_batch(self.agent.policy, rollout, self.config)
-        metrics = self.updater.learn(batch, lr_scale, self.minibatch_order, rollout) or {}
+        real = int((self.collector.rollout.restarting == 0).sum())
+        if kept_samples(real, self.config) == 0:  # (nearly) every row crosses into a new episode: nothing to learn
+            metrics = {"vmpo/restarting_frac": 1 - real / self.config.batch_size}
+        else:
+            rollout = self.collector.rollout.on(self.device)
+            batch = make_batch(self.agent.policy, rollout, self.config)
+            metrics = self.updater.learn(batch, lr_scale, self.minibatch_order, rollout) or {}
         self.actor.invalidate()
         metrics["charts/learning_rate"] = self.config.policy_lr * lr_scale
         metrics["health/skipped"] = float(self.updater.skipped)

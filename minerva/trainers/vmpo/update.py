@@ -22,7 +22,7 @@ from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.health import warn_about_skipped
 from minerva.trainers.on_policy import estimate_advantages
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.utils.modes import mode, training_parts
+from minerva.utils.modes import mode, restore_unless, training_parts
 
 
 class Batch(NamedTuple):
@@ -218,15 +218,25 @@ def evaluate(policy: ActorCritic, obs: Tensor, state: Tensor, episode_starts: Te
 _ROWS = ("obs", "samples", "log_volume", "returns", "counted", "kept", "psi")
 
 
-def minibatches(batch: WeightedBatch, order: Tensor | None, count: int) -> Iterator[WeightedBatch]:
-    """Split a batch into minibatches, in an order of its rows ``[B]``; without one it is the whole batch."""
+def minibatches(batch: WeightedBatch, order: Tensor | None, count: int, real: Tensor) -> Iterator[WeightedBatch]:
+    """Split a batch into minibatches; those without a real row are left out.
+
+    Args:
+        batch: The whole batch.
+        order: Order of its rows, ``[B]`` on the CPU; None for one minibatch, the batch itself.
+        count: M, the minibatches.
+        real: Which rows count, ``[B]`` on the CPU, so that nothing waits for a GPU. Without any, none is left out.
+    """
     if order is None:
         yield batch
         return
     # LaTeX: \psi^{(m)}_t = M \psi_t
     psi = count * batch.psi
     whole = batch._replace(psi=psi)
-    for chosen in order.chunk(count):
+    left_out = [not part.any() for part in real[order].chunk(count)]
+    for chosen, skip in zip(order.to(psi.device).chunk(count), left_out, strict=True):
+        if skip and not all(left_out):
+            continue
         rows = {name: getattr(whole, name)[chosen] for name in _ROWS}
         yield whole._replace(**rows, old=tuple(part[chosen] for part in batch.old))
 
@@ -290,6 +300,7 @@ class Updater:
     def __init__(self, policy: ActorCritic, alphas: Duals, temperature: Duals, config: VMPOConfig) -> None:
         self._config = config
         self._training_parts = training_parts(policy)
+        self._buffers = policy.encoder_buffers()
         modules = FlatModule(policy), FlatModule(alphas), FlatModule(temperature)
         rates = modules[0].fill_by_prefix({"policy_": config.policy_lr, "value_": config.value_lr})
         unclipped, kind, momentum = float("inf"), config.optimizer_type, config.sgd_momentum
@@ -326,17 +337,19 @@ class Updater:
         Args:
             state: What was learned so far.
             batch: The rollout, after `mask_restarts`.
-            orders: For each of the `m_steps` passes the order of rows in minibatches; None for one minibatch.
+            orders: For each of the `m_steps` passes the order of rows in minibatches, on the CPU; None for one
+                minibatch.
             lr_scale: Multiplies the learning rates of policy and critic, ``[1]``.
             rollout: What the batch was made of; needed with `recompute_advantages`.
         """
         new, weighted, metrics = self._e_step(state, batch)
+        real = (batch.restarting_weights > 0).cpu() if self._config.minibatches > 1 else batch.restarting_weights
         for m, order in enumerate(orders):
             if m > 0 and self._config.recompute_advantages:
                 batch = self._recompute_advantages(batch, rollout, new)
                 new, weighted, metrics = self._e_step(new, batch)
             with mode(self._training_parts, training=True):
-                for minibatch in minibatches(weighted, order, self._config.minibatches):
+                for minibatch in minibatches(weighted, order, self._config.minibatches, real):
                     new, losses = self._m_step(new, minibatch, lr_scale)
         return new, metrics | self._final_metrics(state.policy.parameters, new, weighted, losses)
 
@@ -363,22 +376,25 @@ class Updater:
             raise ValueError("recompute_advantages: needs the rollout that a batch was made of; got none.")
         batch = mask_restarts(batch, self.optimizers.policy.module.module.mask_dim)
         counted = (batch.restarting_weights > 0).sum()
-        finite, count = torch.stack([batch_is_finite(batch).to(counted.dtype), counted]).tolist()
-        if not finite:
+        usable, count = torch.stack([batch_is_finite(batch).to(counted.dtype), counted]).tolist()
+        if not usable:
             self._skip()
             return None
-        if config.topk_fraction < 1 and int(config.topk_fraction * count + 1e-9) == 0:
+        if config.topk_fraction < 1 and kept_samples(count, config) == 0:
             raise ValueError(
                 f"topk_fraction: must keep at least one of the {count} samples that do not cross into a new episode, "
                 f"got {config.topk_fraction}; choose a larger one, or longer rollouts."
             )
         device = batch.obs.device
         orders: list[Tensor | None] = [
-            torch.randperm(len(batch.obs), generator=generator).to(device) if config.minibatches > 1 else None
+            torch.randperm(len(batch.obs), generator=generator) if config.minibatches > 1 else None
             for _ in range(config.m_steps)
         ]
+        before = [buffer.clone() for buffer in self._buffers]
         new, metrics = self.update(self.state, batch, orders, torch.full((1,), lr_scale, device=device), rollout)
-        values = torch.stack([is_finite(new).to(batch.returns.dtype), *metrics.values()])
+        finite = is_finite(new)
+        restore_unless(finite, self._buffers, before)
+        values = torch.stack([finite.to(batch.returns.dtype), *metrics.values()])
         applied, *numbers = values.tolist()
         if not applied:
             self._skip()
@@ -398,6 +414,11 @@ class Updater:
         advantages, returns = estimate_advantages(rollout, values, self._config)
         again = batch._replace(advantages=advantages.flatten(), returns=returns.flatten())
         return mask_restarts(again, self.optimizers.policy.module.module.mask_dim)
+
+
+def kept_samples(count: int, config: VMPOConfig) -> int:
+    """Return how many samples `topk_fraction` keeps of so many that do not cross into a new episode."""
+    return int(config.topk_fraction * count + 1e-9)  # as `vmpo.select_top`
 
 
 def mask_restarts(batch: Batch, mask_dim: int) -> Batch:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from minerva.trainers.health import warn_about_skipped
+from minerva.trainers.mpo import update
 from minerva.trainers.mpo.agent import MPOAgent
 from tests.trainers.mpo.small_agent import (
     OBS,
@@ -130,6 +131,17 @@ def test_a_nan_among_the_duals_is_seen() -> None:
         assert agent.update(transitions()) is None
     after = state_of(agent)
     assert all(torch.equal(after[name], before[name]) for name in after if "alpha_mean" not in name)
+
+
+def test_a_gradient_of_the_temperature_that_is_not_a_number_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, honest = make_agent(), update.dual_loss
+
+    def poisoned(duals: Any, *arguments: Any) -> Any:
+        loss, aux = honest(duals, *arguments)
+        return loss + (0 * duals()[0]).sqrt(), aux  # the loss stays finite, and the new temperature is in no other loss
+
+    monkeypatch.setattr(update, "dual_loss", poisoned)
+    assert_skipped(agent, transitions())
 
 
 def test_warnings_for_the_first_five_and_every_hundredth() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import minerva
 from minerva.acceleration.tree import leaves
 from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.mpo.update import Batch
+from minerva.utils.running_norm import RunningNorm
 from tests.trainers.mpo.small_run import TOTAL, VARIANTS, small_trainer, train
 from tests.trainers.ppo.small_run import logged, metrics_of, same, same_run, state_of
 
@@ -99,6 +101,23 @@ def test_the_policy_acts_on_normalized_observations(tmp_path: Path) -> None:
     trainer.train(40, out_dir=tmp_path / "run")
     trainer.close()
     assert steps == 20
+
+
+@pytest.mark.parametrize("more", [{}, {"n_step": 3}, {"use_retrace": True, "retrace_steps": 4}])
+def test_it_learns_from_normalized_observations(more: dict[str, Any], tmp_path: Path) -> None:
+    trainer = train(tmp_path / "run", 60, normalize_obs=True, num_envs=2, eval_episodes=0, **more)
+    order, config = copy.deepcopy(trainer.replay_order), trainer.config
+    raw: Any = (
+        trainer.replay.sample_windows(8, 4, order)
+        if config.sequences
+        else trainer.replay.sample(8, order, config.n_step, config.gamma)
+    )
+    normalizer = trainer.agent.obs_normalizer
+    assert isinstance(normalizer, RunningNorm)
+    (batch,) = trainer._sample(1)
+    for found, rows in ((batch.obs, raw.obs), (batch.next_obs, raw.next_obs)):
+        expected = (rows - normalizer.mean.numpy()) / np.sqrt(normalizer.var.numpy() + 1e-8)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_arguments_of_train_are_those_of_the_specification(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,25 +18,15 @@ from tests.trainers.ppo.small_run import ROLLOUT, same, small_trainer, trained
 COMPILED = Acceleration(compiled=True)
 
 
-@pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run what would be compiled as it was traced: compiling is torch's business, what is compiled is ours."""
-    import torch._inductor
-
-    with monkeypatch.context() as patch:
-        patch.setattr(torch._inductor, "compile", lambda traced, _: traced)
-        yield
-
-
 def make_updater(agent: Agent, config: PPOConfig, acceleration: Acceleration = COMPILED) -> Updater:
     updater = Updater(agent.policy, config)
     updater.set_acceleration(acceleration)
     return updater
 
 
-def assert_the_compiled_path_is_the_plain_one(optimizer_type: str) -> None:
+def assert_the_compiled_path_is_the_plain_one(optimizer_type: str, **fields: Any) -> None:
     config = make_config(
-        update_epochs=2, minibatch_size=7, ent_coef=0.01, policy_lr=0.01, optimizer_type=optimizer_type
+        update_epochs=2, minibatch_size=7, ent_coef=0.01, policy_lr=0.01, optimizer_type=optimizer_type, **fields
     )
     outcomes = []
     for acceleration in (Acceleration(), COMPILED):
@@ -59,6 +49,11 @@ def assert_the_compiled_path_is_the_plain_one(optimizer_type: str) -> None:
 @pytest.mark.parametrize("optimizer_type", ["adam", "sgd"])
 def test_the_step_that_is_compiled_agrees_with_the_plain_one(optimizer_type: str) -> None:
     assert_the_compiled_path_is_the_plain_one(optimizer_type)
+
+
+@pytest.mark.usefixtures("traced")
+def test_the_compiled_path_estimates_advantages_again_with_the_critic_as_it_is_then() -> None:
+    assert_the_compiled_path_is_the_plain_one("adam", recompute_advantages=True, clip_vloss=False)
 
 
 @needs_compiler

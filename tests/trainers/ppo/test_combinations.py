@@ -164,7 +164,8 @@ def test_minibatches_of_a_memory_are_whole_environments() -> None:
             trainer.collector.step()
         batch = make_batch(trainer.agent.policy, rollout, trainer.config)
         rollout.carry_over()
-    found = list(minibatches(batch, trainer.config, torch.Generator().manual_seed(0)))
+    real = torch.ones(STEPS, 4, dtype=torch.bool)
+    found = list(minibatches(batch, trainer.config, torch.Generator().manual_seed(0), real))
     assert [part.obs.shape for part in found] == [(STEPS, 2, 2), (STEPS, 2, 2)]
     order = [int((batch.obs[0] == row).all(-1).nonzero()) for part in found for row in part.obs[0]]
     assert sorted(order) == [0, 1, 2, 3]

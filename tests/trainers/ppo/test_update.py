@@ -259,6 +259,21 @@ def test_one_bad_minibatch_is_skipped_and_the_others_count(monkeypatch: pytest.M
     assert all(p.isfinite().all() for p in agent.parameters()) and not same(weights_of(agent), before)
 
 
+@pytest.mark.parametrize("bad", [0, 2])
+def test_what_is_logged_is_of_the_minibatches_that_counted(bad: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, rollout = make_agent(), make_rollout(make_agent())
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(3))
+    rollout.actions.view(24, -1)[order[8 * bad]] = math.inf
+    with recorded(monkeypatch, lambda i, losses: losses) as seen:
+        result = run_update(agent, rollout, make_config(update_epochs=1, clip_ratio=1e-9, policy_lr=0.1))
+    assert (result.gradient_steps, result.skipped) == (2, 1)
+    counted = [losses for i, (_, losses) in enumerate(seen) if i != bad]
+    clipped = [losses.clipfrac.item() for losses in counted]
+    assert result.metrics["losses/clipfrac"] == pytest.approx(sum(clipped) / 2) and sum(clipped) > 0
+    assert result.metrics["losses/approx_kl"] == counted[-1].approx_kl.item()
+    assert all(map(math.isfinite, {**result.means, **result.metrics}.values()))
+
+
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("estimator", ["gae", "returns"])
 def test_advantages_are_estimated_anew_only_when_asked(

@@ -12,6 +12,7 @@ from minerva.trainers.vmpo import update
 
 POISONS = {
     "temperature": "temperature_loss",
+    "temperature's gradient": "temperature_loss",
     "multipliers": "alpha_loss",
     "loss": "value_loss",
     "gradient": "value_loss",
@@ -32,7 +33,10 @@ def poison(what: str, at: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             value = arguments[0]
             # The root's value is 0, and its slope is not a number.
             return result + math.nan if what == "loss" else result + (0 * value).sqrt()
-        loss, aux = result  # the loss alone: its gradient stays finite
+        loss, aux = result
+        if what == "temperature's gradient":
+            return loss + (0 * arguments[0]()[0].sum()).sqrt(), aux
+        # The loss alone: its gradient stays finite.
         return loss + math.nan, aux
 
     monkeypatch.setattr(update, POISONS[what], poisoned)

@@ -4,7 +4,9 @@ import math
 import warnings
 
 import pytest
+import torch
 
+from minerva.trainers.vmpo import update
 from minerva.trainers.vmpo.update import make_batch
 from tests.trainers.ppo.small_run import same
 from tests.trainers.vmpo.poison import POISONS, poison
@@ -59,6 +61,22 @@ def test_finite_inputs_that_lead_to_a_bad_number(name: str, value: float) -> Non
     with pytest.warns(RuntimeWarning, match="skipped"):
         assert agent.update(batch) is None
     assert same(learned(agent), before)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_bad_number_of_the_policy_that_acted_is_found_before_anything_is_computed(
+    part: int, bad: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = make_agent(minibatches=2, rollout_steps=8, num_envs=2)
+    batch = make_batch(agent.policy, make_rollout(agent, 8), agent.config)
+    batch.old[part][1, 0] = bad
+    generator = torch.Generator().manual_seed(3)
+    before, state = learned(agent), generator.get_state()
+    monkeypatch.setattr(update, "minimize", None)  # no step is tried
+    with pytest.warns(RuntimeWarning, match="skipped"):
+        assert agent.updater.learn(batch, generator=generator) is None
+    assert same(learned(agent), before) and torch.equal(generator.get_state(), state)
 
 
 @pytest.mark.parametrize("what", POISONS)
