@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minerva.environments.base import Rows, check_finite, clip_to_box
+from minerva.environments.hangs import HangWatch
 from minerva.environments.ids import EnvFactory
-from minerva.environments.workers import IDLE, STEP, LocalGroup
+from minerva.environments.workers import IDLE, STEP, LocalGroup, Outcome
 from minerva.utils.seeding import spawn_generators
 
 Act = Callable[[Rows], NDArray[np.float32]]
@@ -67,6 +68,7 @@ class Evaluator:
         self._seeds = [generator.integers(2**31) for generator in spawn_generators(seed, stream, episodes)]
         self._max_steps = max_steps
         self._group: LocalGroup | None = None
+        self._watch: HangWatch | None = None
 
     @overload
     def run(self, act: Act) -> Evaluation: ...
@@ -78,20 +80,19 @@ class Evaluator:
         """Evaluate a policy; return None if `should_stop`, called before every step, stopped it early."""
         if self._group is None:
             self._group = LocalGroup([self._factory] * self._episodes)
+            self._watch = HangWatch(self._group.where)
         space = self._group.spaces[1]
         returns = np.zeros(self._episodes)
         lengths = np.zeros(self._episodes, dtype=np.int64)
         orders = np.array(self._seeds, dtype=np.int64)
         no_actions = np.zeros((self._episodes, int(np.prod(space.shape or ()))), dtype=np.float32)
-        outcome = self._group.apply(no_actions, orders)
+        outcome = self._apply(no_actions, orders)
         orders[:] = STEP
         for _ in range(self._max_steps):
             if should_stop is not None and should_stop():
                 return None
             actions = clip_to_box(act(outcome.observations.copy()), space)
-            outcome = self._group.apply(actions, orders)
-            if not self._allow_non_finite:
-                check_finite(outcome.observations, outcome.rewards)
+            outcome = self._apply(actions, orders)
             running = orders == STEP
             returns[running] += outcome.scores[running]
             lengths += running
@@ -100,8 +101,20 @@ class Evaluator:
                 break
         return Evaluation(returns, lengths)
 
+    def _apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
+        assert self._group is not None and self._watch is not None
+        self._watch.calls += 1
+        try:
+            outcome = self._group.apply(actions, orders)
+        finally:
+            self._watch.calls += 1
+        if not self._allow_non_finite:
+            check_finite(outcome.observations, outcome.rewards)
+        return outcome
+
     def close(self) -> None:
         """Close the environments."""
-        if self._group is not None:
+        if self._group is not None and self._watch is not None:
+            self._watch.close()
             self._group.close()
             self._group = None

@@ -19,6 +19,10 @@ Rows = NDArray[Any]
 """Flat observations: float32, or uint8 for images. The action mask, if there is one, is at the end of each row."""
 
 
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that rollouts and networks can hold."""
+
+
 class EnvironmentFailureError(RuntimeError):
     """An environment raised an error, returned a value that is not a number, or its process died."""
 
@@ -133,7 +137,7 @@ def clip_to_box(actions: NDArray[np.float32], space: Space[Any]) -> NDArray[np.f
 
 
 def check_finite(observations: Rows, rewards: NDArray[np.float64]) -> None:
-    """Check that observations and rewards are finite.
+    """Check that observations and rewards are finite, also as float32.
 
     Raises:
         EnvironmentFailureError: A value is not finite; the message says where.
@@ -145,7 +149,7 @@ def check_finite(observations: Rows, rewards: NDArray[np.float64]) -> None:
     if math.isfinite(total):
         return
     for i, (observation, reward) in enumerate(zip(observations, rewards, strict=True)):
-        if not np.isfinite(reward):
+        if not np.abs(reward) <= LARGEST:  # NaN too
             raise EnvironmentFailureError(f"environment {i} returned the reward {reward}")
         wrong = np.flatnonzero(~np.isfinite(observation))
         if wrong.size:

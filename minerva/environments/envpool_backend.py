@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from minerva.environments.base import EpisodeStatistics, Rows, Step, box_bounds, check_finite
+from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, Rows, Step, box_bounds, check_finite
 from minerva.environments.ids import ATARI_PREFIX, DM_CONTROL_PREFIX, EnvFactory, resolve
 from minerva.environments.spaces import flat_size, row_dtype
 from minerva.utils.cores import usable_cores
@@ -209,9 +209,16 @@ class EnvPoolBatch:
     def _rows(self, observation: Any) -> Rows:
         # EnvPool returns new arrays at every step, so no copy is needed.
         if not isinstance(self.raw_observation_space, spaces.Dict):
-            return np.asarray(observation.reshape(self.num_envs, -1), dtype=self.observation_dtype)
-        parts = [observation[key].reshape(self.num_envs, -1) for key in self.raw_observation_space.spaces]
-        return np.concatenate(parts, axis=1, dtype=self.observation_dtype)
+            rows = np.asarray(observation.reshape(self.num_envs, -1), dtype=self.observation_dtype)
+        else:
+            parts = [observation[key].reshape(self.num_envs, -1) for key in self.raw_observation_space.spaces]
+            rows = np.concatenate(parts, axis=1, dtype=self.observation_dtype)
+        if rows.shape[1] != self.observation_dim:
+            raise EnvironmentFailureError(
+                f"EnvPool's observations must have the {self.observation_dim} numbers of {self.raw_observation_space}, "
+                f"got {rows.shape[1]}"
+            )
+        return rows
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of resumes, the only state of a pool that can be saved."""

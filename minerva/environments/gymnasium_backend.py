@@ -11,6 +11,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, Rows, Step, box_bounds, check_finite
+from minerva.environments.hangs import HangWatch
 from minerva.environments.history import ActionHistory
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import flat_size, row_dtype
@@ -52,6 +53,7 @@ class GymnasiumBatch:
         self._group: Group = group or (
             LocalGroup(factories) if vectorization == "sync" else SubprocessGroup(factories, num_workers)
         )
+        self._watch = HangWatch(self._group.where)
         self.raw_observation_space: Space[Any] = self._group.spaces[0]
         self.action_space: Space[Any] = self._group.spaces[1]
         self.mask_dim = self._group.mask_dim
@@ -98,7 +100,11 @@ class GymnasiumBatch:
         if self._failed:
             raise EnvironmentFailureError("an environment failed before: make a new trainer, and load the run's folder")
         self._failed = True  # until the step is complete: an incomplete one leaves environments ahead of the history
-        outcome = self._group.apply(actions, orders)
+        self._watch.calls += 1
+        try:
+            outcome = self._group.apply(actions, orders)
+        finally:
+            self._watch.calls += 1
         observations, rewards = outcome.observations.copy(), outcome.rewards.copy()
         terminated, truncated = outcome.terminated.copy(), outcome.truncated.copy()
         if not self._allow_non_finite:
@@ -189,4 +195,5 @@ class GymnasiumBatch:
 
     def close(self) -> None:
         """Close processes and simulators."""
+        self._watch.close()
         self._group.close()

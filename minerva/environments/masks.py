@@ -9,13 +9,14 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from minerva.environments.checks import WrongValueError
 from minerva.environments.spaces import category_counts
 
 MaskSource = Callable[[dict[str, Any]], Any]
 """A function from the info of a reset or step to the mask, in the environment's own form."""
 
 
-class MaskError(ValueError):
+class MaskError(WrongValueError):
     """An environment returned a mask that no policy can act with, or no mask after it returned one before."""
 
 

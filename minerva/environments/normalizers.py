@@ -8,13 +8,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from minerva.objectives.returns import backward_recursion
-from minerva.utils.running_norm import RunningNorm, merge_moments
+from minerva.utils.running_norm import (
+    RunningNorm,
+    may_hold_outliers,
+    merge_moments,
+    outlier_limit,
+    warn_about_outliers,
+)
 
 
 class RewardNormalizer(nn.Module):
     """Divide rewards by the running standard deviation of the discounted return, without centering.
 
-    All environments share the statistics. Restarting steps have no reward and do not change them.
+    All environments share the statistics. Restarting steps have no reward and do not change them. A single absurd
+    reward counts as the largest that can be learned from, `clip` deviations, as in `RunningNorm`.
 
     Args:
         num_envs: N.
@@ -32,6 +39,7 @@ class RewardNormalizer(nn.Module):
         self.eps = eps
         self.statistics = RunningNorm(1)
         self.register_buffer("discounted_return", torch.zeros(num_envs, dtype=torch.float64))
+        self._outliers = 0  # for the warnings
 
     def normalize(
         self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], restarting: NDArray[np.bool_]
@@ -47,6 +55,8 @@ class RewardNormalizer(nn.Module):
 
         Each step is divided by statistics that include it; the return restarts from 0 after an episode has ended.
         """
+        if may_hold_outliers(rewards):
+            rewards = self._without_outliers(rewards)
         carried = self.discounted_return.numpy()
         not_ended = np.ones(rewards.shape)
         not_ended[1:] = ~ended[:-1]
@@ -59,6 +69,19 @@ class RewardNormalizer(nn.Module):
         # LaTeX[Huang2022]: \hat{r}_t = \mathrm{clip}\left( \frac{r_t}{\sigma_G},\; -c,\; c \right)
         normalized: NDArray[np.float64] = (rewards / deviations[:, None]).clip(-self.clip, self.clip)
         return normalized
+
+    def _without_outliers(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+        count, deviation = self.statistics.count.item(), self.statistics.var.item() ** 0.5
+        size = abs(self.statistics.mean.item()) + deviation
+        if count < 1:  # the first rollout is measured by itself
+            size = deviation = float(np.median(np.abs(rewards[rewards != 0])))
+        limit = outlier_limit(max(count, 1), size)
+        wrong = np.abs(rewards) > limit
+        found = int(wrong.sum())
+        if found == 0:
+            return rewards
+        self._outliers = warn_about_outliers("a reward is", float(rewards[wrong][0]), self._outliers, found)
+        return np.where(wrong, np.sign(rewards) * self.clip * deviation, rewards)
 
     def _deviations(self, returns: NDArray[np.float64], real: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Update the statistics with the real returns ``[T, N]`` and return the deviation after each step, ``[T]``."""

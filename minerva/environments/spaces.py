@@ -10,6 +10,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from minerva.environments.checks import WrongValueError, described
+
 Writer = Callable[[Any, NDArray[Any]], None]
 
 
@@ -62,38 +64,127 @@ def _is_supported(space: Space[Any]) -> bool:
     return isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
 
 
-def flat_writer(space: Space[Any]) -> Writer:
-    """Return a function that writes an observation of `space` into a row.
+def flat_writer(space: Space[Any], name: str = "observation") -> Writer:
+    """Return a function that checks an observation of `space` and writes it into a row.
 
-    The result equals `gymnasium.spaces.flatten`, without intermediate arrays, because it runs at every step.
+    The result equals `gymnasium.spaces.flatten`, without intermediate arrays, because it runs at every step. The
+    function raises a `WrongValueError` for an observation of another shape or type; bounds of a Box are not checked.
+
+    Args:
+        space: The space.
+        name: What the observation is called in an error.
     """
     if isinstance(space, spaces.Box):
-        return _write_box
+        return _byte_writer(space, name) if row_dtype(space) == np.uint8 else _number_writer(space, name)
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        children: list[tuple[Any, Space[Any]]] = (
-            list(space.spaces.items()) if isinstance(space, spaces.Dict) else list(enumerate(space.spaces))
-        )
-        parts: list[tuple[Any, slice, Writer]] = []
-        start = 0
-        for key, child in children:
-            stop = start + flat_size(child)
-            parts.append((key, slice(start, stop), flat_writer(child)))
-            start = stop
-
-        def write_parts(observation: Any, row: NDArray[Any]) -> None:
-            for key, where, write in parts:
-                write(observation[key], row[where])
-
-        return write_parts
-
-    def write_flattened(observation: Any, row: NDArray[Any]) -> None:
-        row[:] = np.asarray(spaces.flatten(space, observation))
-
-    return write_flattened
+        return _parts_writer(space, name)
+    if isinstance(space, spaces.MultiBinary):
+        return _binary_writer(space, name)
+    assert isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
+    return _category_writer(space, name)
 
 
-def _write_box(observation: Any, row: NDArray[Any]) -> None:
-    row[:] = np.asarray(observation).reshape(-1)
+def _number_writer(space: Space[Any], name: str) -> Writer:
+    shape = tuple(space.shape or ())
+
+    def write(observation: Any, row: NDArray[Any]) -> None:
+        values = observation if observation.__class__ is np.ndarray else _as_array(observation, space, name)
+        if values.shape != shape or values.dtype.kind not in "fiub":
+            raise _wrong(observation, space, name)
+        row[:] = values.reshape(-1)
+
+    return write
+
+
+def _byte_writer(space: Space[Any], name: str) -> Writer:
+    shape = tuple(space.shape or ())
+
+    def write(observation: Any, row: NDArray[Any]) -> None:
+        values = _as_array(observation, space, name)
+        if values.shape != shape or (values.dtype != np.uint8 and not _are_bytes(values)):
+            raise _wrong(observation, space, name)
+        row[:] = values.reshape(-1)
+
+    return write
+
+
+def _are_bytes(values: NDArray[Any]) -> bool:
+    return values.dtype.kind in "iub" and values.min() >= 0 and values.max() <= 255
+
+
+def _category_writer(space: spaces.Discrete | spaces.MultiDiscrete, name: str) -> Writer:
+    shape, counts = tuple(space.shape or ()), np.array(category_counts(space))
+    start, places = np.ravel(space.start), np.cumsum(counts) - counts
+
+    def write(observation: Any, row: NDArray[Any]) -> None:
+        values = _as_array(observation, space, name)
+        if values.shape != shape or values.dtype.kind not in "iub":
+            raise _wrong(observation, space, name)
+        categories = values.reshape(-1).astype(np.int64) - start
+        if ((categories < 0) | (categories >= counts)).any():
+            raise _wrong(observation, space, name)
+        row[:] = 0
+        row[places + categories] = 1
+
+    return write
+
+
+def _binary_writer(space: Space[Any], name: str) -> Writer:
+    shape = tuple(space.shape or ())
+
+    def write(observation: Any, row: NDArray[Any]) -> None:
+        values = _as_array(observation, space, name)
+        if values.shape != shape or values.dtype.kind not in "fiub" or not ((values == 0) | (values == 1)).all():
+            raise _wrong(observation, space, name)
+        row[:] = values.reshape(-1)
+
+    return write
+
+
+def _parts_writer(space: Space[Any], name: str) -> Writer:
+    assert isinstance(space, (spaces.Dict, spaces.Tuple))
+    children: list[tuple[Any, Space[Any]]] = (
+        list(space.spaces.items()) if isinstance(space, spaces.Dict) else list(enumerate(space.spaces))
+    )
+    kinds: Any = Mapping if isinstance(space, spaces.Dict) else (tuple, list)
+    keys = [key for key, _ in children]
+    parts: list[tuple[Any, slice, Writer]] = []
+    start = 0
+    for key, child in children:
+        stop = start + flat_size(child)
+        parts.append((key, slice(start, stop), flat_writer(child, f"{name}[{key!r}]")))
+        start = stop
+
+    def write(observation: Any, row: NDArray[Any]) -> None:
+        if not isinstance(observation, kinds) or len(observation) != len(parts):
+            raise _wrong_parts(observation, kinds, keys, name)
+        for key, where, write_part in parts:
+            try:
+                part = observation[key]
+            except KeyError as error:
+                raise _wrong_parts(observation, kinds, keys, name) from error
+            write_part(part, row[where])
+
+    return write
+
+
+def _as_array(observation: Any, space: Space[Any], name: str) -> NDArray[Any]:
+    try:
+        return np.asarray(observation)
+    except Exception as error:  # nested lists of different lengths, a tensor that needs a gradient
+        raise _wrong(observation, space, name) from error
+
+
+def _wrong(observation: Any, space: Space[Any], name: str) -> WrongValueError:
+    wanted = f"shape {tuple(space.shape or ())} and type {space.dtype}"
+    if not isinstance(space, spaces.Box):
+        wanted += f", in {space}"
+    return WrongValueError(f"the {name} must be of {wanted}, got {described(observation)}")
+
+
+def _wrong_parts(observation: Any, kinds: Any, keys: list[Any], name: str) -> WrongValueError:
+    kind = "dict" if kinds is Mapping else "tuple"
+    return WrongValueError(f"the {name} must be a {kind} with {keys}, got {described(observation)}")
 
 
 def rows_of(space: Space[Any], obs: Any, name: str = "observation") -> tuple[NDArray[np.float32], bool]:

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -21,8 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minerva.environments.base import EnvironmentFailureError, Rows
+from minerva.environments.checks import (
+    PLAIN_NUMBERS,
+    WrongValueError,
+    check_info,
+    check_reset,
+    check_step,
+    described,
+    error_text,
+    one_flag,
+    one_number,
+)
 from minerva.environments.ids import EnvFactory
-from minerva.environments.masks import MaskError, find_masks, mask_source, write_mask
+from minerva.environments.masks import find_masks, mask_source, write_mask
 from minerva.environments.spaces import action_converter, category_counts, flat_size, flat_writer, row_dtype
 from minerva.utils.cores import usable_cores
 
@@ -89,6 +101,10 @@ class Group(Protocol):
         """Call a method of each environment or of a wrapper around it and return the results (None: no call)."""
         ...
 
+    def where(self) -> str:
+        """Return which environments the newest call is busy with; may be asked from another thread."""
+        ...
+
     def close(self) -> None:
         """Close every environment."""
         ...
@@ -98,12 +114,16 @@ class LocalGroup:
     """Environments in this process, stepped one after the other."""
 
     def __init__(self, factories: Sequence[EnvFactory], first_index: int = 0) -> None:
-        self.envs = [factory() for factory in factories]
         self.first_index = first_index
+        self.current = 0  # the environment that the newest call is busy with
+        self.envs: list[gymnasium.Env[Any, Any]] = []
+        for factory in factories:
+            self.envs.append(self._make(factory))
         env = self.envs[0]
-        if not isinstance(env, gymnasium.Env):
-            raise ValueError(f"env: the factory must return a gymnasium.Env, got {type(env).__name__}.")
-        self.spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]] = (env.observation_space, env.action_space)
+        self.spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]] = (
+            _space_of(env, "observation_space"),
+            _space_of(env, "action_space"),
+        )
         self.description = "in process"
         self._write = flat_writer(env.observation_space)
         self._convert_actions = action_converter(env.action_space)
@@ -111,7 +131,9 @@ class LocalGroup:
         self._counts = category_counts(env.action_space)
         try:
             self.mask_dim = sum(self._counts) if find_masks(env) else 0
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise self._failure(0, "reset", error) from error
         self._masks = [mask_source(env) for env in self.envs] if self.mask_dim else []
         self._outcome = Outcome.empty(len(self.envs), env.observation_space, self.mask_dim)
@@ -131,23 +153,38 @@ class LocalGroup:
         for i, order in enumerate(orders.tolist()):
             if order == IDLE:
                 continue
+            self.current = i
             try:
                 if order == STEP:
-                    observation, rewards[i], is_terminal, is_truncated, info = envs[i].step(env_actions[i])
-                    terminated[i], truncated[i] = is_terminal, is_truncated
+                    result: Any = envs[i].step(env_actions[i])
+                    if result.__class__ is not tuple or len(result) != 5:
+                        result = check_step(result)
+                    observation, reward, is_terminal, is_truncated, info = result
+                    # Types that most environments return are looked at here, where it takes no call.
+                    if reward.__class__ not in PLAIN_NUMBERS:
+                        reward = one_number(reward)
+                    if is_terminal.__class__ is not bool:
+                        is_terminal = one_flag(is_terminal, "terminated")
+                    if is_truncated.__class__ is not bool:
+                        is_truncated = one_flag(is_truncated, "truncated")
+                    if info.__class__ is not dict:
+                        check_info(info)
+                    rewards[i], terminated[i], truncated[i] = reward, is_terminal, is_truncated
                     ended = is_terminal or is_truncated
                     if ended:
                         goes_on[i] = info.get("life_lost", False)
                     if tells_score:
                         scores[i] = info["score"]
                 else:
-                    observation, info = envs[i].reset(seed=None if order == CONTINUE else order)
+                    observation, info = check_reset(envs[i].reset(seed=None if order == CONTINUE else order))
                     rewards[i] = scores[i] = 0.0
                     terminated[i] = truncated[i] = goes_on[i] = ended = False
                 write(observation, rows[i])
                 if masks:
                     self._write_mask(i, info, ended)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # sys.exit in an environment too
                 raise self._failure(i, "step" if order == STEP else "reset", error) from error
         return self._outcome
 
@@ -155,22 +192,27 @@ class LocalGroup:
         """Reset each environment with its episode's seed and repeat the actions (None: leave it alone)."""
         problems: list[str | None] = []
         for i, episode in enumerate(episodes):
+            self.current = i
             try:
                 problems.append(None if episode is None else self._replay(i, episode))
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except WrongValueError as error:
+                problems.append(f"while its actions were repeated, {error}")
+            except BaseException as error:
                 problems.append(f"it raised {type(error).__name__} while its actions were repeated")
         return Replayed(self._outcome.observations, problems)
 
     def _replay(self, i: int, episode: RunningEpisode) -> str | None:
         env, resets = self.envs[i], set(episode.continued)
-        observation, info = env.reset(seed=episode.seed)
+        observation, info = check_reset(env.reset(seed=episode.seed))
         ended = False
         for t, action in enumerate(self._convert_actions(episode.actions)):
             if t in resets:
-                observation, info = env.reset()
+                observation, info = check_reset(env.reset())
                 ended = False
             else:
-                observation, _, is_terminal, is_truncated, info = env.step(action)
+                observation, _, is_terminal, is_truncated, info = check_step(env.step(action))
                 ended = bool(is_terminal or is_truncated)
             if ended and t + 1 not in resets:
                 return "its episode ended earlier than it did before"
@@ -189,26 +231,64 @@ class LocalGroup:
                 else:
                     positional, keyword = arguments
                     results.append(self.envs[i].get_wrapper_attr(name)(*positional, **keyword))
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 raise self._failure(i, name, error) from error
         return results
 
+    def where(self) -> str:
+        """Return which environment the newest call is busy with."""
+        return f"environment {self.first_index + self.current}"
+
     def close(self) -> None:
-        """Close every environment."""
+        """Close every environment; one that cannot be closed is a warning, because the run is saved by then."""
         envs, self.envs = self.envs, []  # a second close does nothing
-        for env in envs:
-            env.close()
+        failures = []
+        for i, env in enumerate(envs):
+            try:
+                env.close()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                failures.append(str(self._failure(i, "close", error)))
+        if failures:
+            warnings.warn("; ".join(failures), RuntimeWarning, stacklevel=2)
+
+    def _make(self, factory: EnvFactory) -> gymnasium.Env[Any, Any]:
+        try:
+            env: Any = factory()
+        except (KeyboardInterrupt, ValueError):  # a ValueError is the user's mistake
+            self.close()
+            raise
+        except BaseException as error:
+            self.close()
+            raise EnvironmentFailureError(
+                f"environment {self.first_index + len(self.envs)} could not be made by its factory: "
+                f"{type(error).__name__}: {error_text(error)}"
+            ) from error
+        if not isinstance(env, gymnasium.Env):
+            self.close()
+            raise ValueError(f"env: the factory must return a gymnasium.Env, got {type(env).__name__}.")
+        return env
 
     def _write_mask(self, i: int, info: dict[str, Any], ended: bool) -> None:
         row = self._outcome.observations[i, -self.mask_dim :]
         write_mask(self._masks[i](info), self._counts, row, ended)
 
-    def _failure(self, i: int, what: str, error: Exception) -> EnvironmentFailureError:
-        if isinstance(error, MaskError):
-            return EnvironmentFailureError(f"environment {self.first_index + i}, in {what}: {error}")
-        return EnvironmentFailureError(
-            f"environment {self.first_index + i} raised {type(error).__name__} in {what}: {error}"
-        )
+    def _failure(self, i: int, what: str, error: BaseException) -> EnvironmentFailureError:
+        name = f"environment {self.first_index + i}"
+        if isinstance(error, WrongValueError):
+            return EnvironmentFailureError(f"{name}, in {what}: {error}")
+        text = error_text(error)
+        return EnvironmentFailureError(f"{name} raised {type(error).__name__} in {what}{': ' * bool(text)}{text}")
+
+
+def _space_of(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Space[Any]:
+    space = getattr(env, name, None)
+    if not isinstance(space, gymnasium.Space):
+        raise ValueError(f"env: its {name} must be a gymnasium.Space, got {described(space)}.")
+    return space
 
 
 def _is_from_gymnasium(env: gymnasium.Env[Any, Any]) -> bool:
@@ -238,6 +318,7 @@ class SubprocessGroup:
         self._slices = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
         self.description = f"{count} worker process{'es' * (count > 1)}"
         self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
+        self._current = 0  # the worker whose answer is awaited
         try:
             for part in self._slices:
                 self._workers.append(_start_worker(factories[part], part.start))
@@ -299,7 +380,13 @@ class SubprocessGroup:
             raise failure
         return answers
 
+    def where(self) -> str:
+        """Return which worker's answer is awaited."""
+        process, part = self._workers[self._current][0], self._slices[self._current]
+        return f"the worker process of {_environments(part)} (process {process.pid})"
+
     def _receive(self, k: int) -> Any:
+        self._current = k
         try:
             status, value = self._workers[k][1].recv()
         except (EOFError, OSError) as error:
@@ -317,9 +404,11 @@ class SubprocessGroup:
             code = process.wait(timeout=1)
         except subprocess.TimeoutExpired:
             code = None
-        return EnvironmentFailureError(
-            f"the worker process of environments {part.start} to {part.stop - 1} died (exit code {code})"
-        )
+        return EnvironmentFailureError(f"the worker process of {_environments(part)} died (exit code {code})")
+
+
+def _environments(part: slice) -> str:
+    return f"environments {part.start} to {part.stop - 1}"
 
 
 def _start_worker(factories: Sequence[EnvFactory], first_index: int) -> tuple[subprocess.Popen[bytes], Connection]:
@@ -352,8 +441,8 @@ def work(file_descriptor: int) -> None:
             method, *arguments = connection.recv()
             try:
                 answer = _pack(method, ("ok", getattr(group, method)(*arguments)))
-            except Exception as error:
-                answer = pickle.dumps(("failed", (str(error), traceback.format_exc())))
+            except BaseException as error:
+                answer = pickle.dumps(("failed", (error_text(error), traceback.format_exc())))
             connection.send_bytes(answer)
     except (EOFError, OSError):  # the trainer has closed the pipe or died
         if group is not None:
@@ -372,12 +461,15 @@ def _make_group(connection: Connection) -> LocalGroup | None:
         group = LocalGroup(factories, first_index)
         # The spaces may be of the user's classes, which only cloudpickle can pickle.
         answer = cloudpickle.dumps(("ok", (group.spaces, group.mask_dim)))
-    except Exception as error:
+    except BaseException as error:
         group = None
+        text = error_text(error)
         if isinstance(error, ValueError):
-            answer = cloudpickle.dumps(("invalid", str(error)))
+            answer = cloudpickle.dumps(("invalid", text))
         else:
-            message = f"an environment could not be made in a worker process: {type(error).__name__}: {error}"
+            message = f"an environment could not be made in a worker process: {type(error).__name__}: {text}"
+            if isinstance(error, EnvironmentFailureError):
+                message = text
             answer = cloudpickle.dumps(("failed", (message, traceback.format_exc())))
     connection.send_bytes(answer)
     return group

@@ -16,6 +16,12 @@ _TERMINATED = np.uint8(1)
 _ENDED = np.uint8(2)  # terminated or truncated
 _USABLE = np.uint8(4)  # a real transition with finite values
 
+GROWTH = 64
+"""The ring grows by this fraction of its length when restarting steps fill it."""
+MAX_STRETCH, MIN_SLOTS = 4, 64
+"""It grows to so many slots per transition and environment, and always to at least MIN_SLOTS. Episodes of one step need
+two; more are needed only where most transitions are not finite, and then the oldest ones are evicted early."""
+
 
 class Transitions(NamedTuple):
     """A batch for n-step targets, each over k ≤ n steps."""
@@ -46,16 +52,18 @@ class ReplayBuffer:
     successor is the observation in slot t + 1. The slot at the head of the ring holds the current observation.
     A restarting step takes a slot (its observation is the last of the old episode) and is never sampled. A transition
     with a value that is not finite is never sampled either: it is counted in `dropped`, and windows stop before it.
+    Neither counts towards the capacity: the ring starts with a slot per transition and grows where they take slots.
 
     Args:
-        capacity: Number of transitions of all environments, rounded down to a multiple of N. Restarting steps count.
+        capacity: Number of transitions of all environments that can be sampled, rounded down to a multiple of N.
         num_envs: N.
         obs_dim: O.
         action_dim: A.
         log_probs: Whether to store log-probabilities of the actions, which `sample_windows` needs.
 
     Attributes:
-        capacity: Number of transitions that it can hold.
+        capacity: Number of transitions that it can hold, restarting steps not counted.
+        length: Slots of the ring, L: the transitions, restarting steps, and the current observation.
         dropped: Number of real transitions added so far that were not finite.
 
     Raises:
@@ -69,8 +77,9 @@ class ReplayBuffer:
                 f"capacity: must be at least the number of environments ({num_envs}), got {capacity}; make it larger."
             )
         self.num_envs = n = num_envs
-        self.length = capacity // n + 1  # L slots: the transitions, and the current observation
+        self.length = capacity // n + 1
         self.capacity = (self.length - 1) * n
+        self._max_length = max(MAX_STRETCH * self.length, MIN_SLOTS)
         # Untouched pages of zeros use no RAM: it grows as the buffer fills.
         self.obs = np.zeros((self.length, n, obs_dim), np.float32)  # [L, N, O]
         self.actions = np.zeros((self.length, n, action_dim), np.float32)  # [L, N, A]
@@ -89,7 +98,7 @@ class ReplayBuffer:
         self.flags[...] = 0
         self._queue_start = 0
         self._usable = 0  # length of the queue
-        self._steps = 0  # slots filled so far, including evicted ones
+        self._steps = 0  # slots filled so far, evicted ones too: the slot of step t is t % L
         self._saved: dict[Path, list[segments.Entry]] = {}  # segments of this buffer in each folder
 
     def __len__(self) -> int:
@@ -97,7 +106,7 @@ class ReplayBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Return the RAM of the full buffer in bytes."""
+        """Return the RAM of the buffer in bytes, once its slots are filled."""
         return self._queue.nbytes + sum(array.nbytes for array in self._arrays().values())
 
     @property
@@ -145,33 +154,64 @@ class ReplayBuffer:
                 f"{'none' if log_probs is None else 'some'}."
             )
         slot = self._head
-        finite = self._finite.copy()
         with np.errstate(over="ignore"):  # values too large for float32 become infinite and are dropped
+            following = np.asarray(next_obs).astype(np.float32)
             self.actions[slot] = actions
             self.rewards[slot] = rewards
             if self.log_probs is not None:
                 self.log_probs[slot] = log_probs
-                finite &= np.isfinite(self.log_probs[slot])
-        self._advance()
-        self._store_pending(next_obs)
-        finite &= self._finite & np.isfinite(self.rewards[slot]) & np.isfinite(self.actions[slot]).all(axis=1)
+        next_finite = np.isfinite(following).all(axis=1)
+        finite = self._finite & next_finite & np.isfinite(self.rewards[slot])
+        finite &= np.isfinite(self.actions[slot]).all(axis=1)
+        if self.log_probs is not None:
+            finite &= np.isfinite(self.log_probs[slot])
         usable = finite & ~restarting
         self.flags[slot] = terminated * _TERMINATED + (terminated | truncated) * _ENDED + usable * _USABLE
         rows = np.flatnonzero(usable)
         self.dropped += self.num_envs - len(rows) - int(np.count_nonzero(restarting))
+        self._evict(self._usable + len(rows) - self.capacity)
         back = self._queue_start + self._usable
         self._queue[np.arange(back, back + len(rows)) % self.capacity] = rows + slot * self.num_envs
         self._usable += len(rows)
+        self._advance()
+        self.obs[self._head], self._finite[...] = following, next_finite
         return len(rows)
 
+    def _evict(self, count: int) -> None:
+        if count > 0:
+            self._queue_start = (self._queue_start + count) % self.capacity
+            self._usable -= count
+
     def _advance(self) -> None:
-        """Advance the head; if the ring is full, evict the oldest slot."""
+        """Advance the head; if the oldest transition is in its way, make the ring longer."""
+        if self._steps + 1 - self._oldest() == self.length:
+            if self.length < self._max_length:
+                self._grow(min(self.length + max(self.length // GROWTH, 1), self._max_length))
+            else:
+                slots = self._queue.take(np.arange(self.num_envs) + self._queue_start, mode="wrap") // self.num_envs
+                self._evict(int((slots[: self._usable] == slots[0]).sum()))
         self._steps += 1
-        head = self._head
-        evicted = int(np.count_nonzero(self.flags[head] & _USABLE))
-        self._queue_start = (self._queue_start + evicted) % self.capacity
-        self._usable -= evicted
-        self.flags[head] = 0
+        self.flags[self._head] = 0
+
+    def _oldest(self) -> int:
+        """Return the step of the oldest transition that can be sampled; the current step if there is none."""
+        if self._usable == 0:
+            return self._steps
+        return self._steps - (self._head - int(self._queue[self._queue_start]) // self.num_envs) % self.length
+
+    def _grow(self, length: int) -> None:
+        """Move everything into a ring of so many slots; the order of the queue, and so every sample, stays."""
+        first, last = self._oldest(), self._steps + 1
+        steps = self._steps - (self._head - self._queue // self.num_envs) % self.length
+        self._queue = steps % length * self.num_envs + self._queue % self.num_envs
+        old = list(self._slots(first, last, self.length))
+        new = [np.arange(first + where.start, first + where.stop) % length for _, where in old]
+        for name, array in self._arrays().items():
+            longer = np.zeros((length, *array.shape[1:]), array.dtype)
+            for (slots, _), places in zip(old, new, strict=True):
+                longer[places] = array[slots]
+            setattr(self, name, longer)
+        self.length = length
 
     def _store_pending(self, obs: ArrayLike) -> None:
         pending = self.current_obs
@@ -295,13 +335,15 @@ class ReplayBuffer:
             OSError: It could not be written; the previous save is unchanged.
         """
         folder = folder.resolve()
-        begin = self._oldest(self._steps)
+        begin = self._oldest()
         size = max(1, segments.SEGMENT_BYTES // self._layout(1).itemsize)
         entries = segments.save(folder, self._saved.get(folder, []), begin, self._steps, size, self._copy)
         self._saved[folder] = entries
         return {
             **self._shape(),
             "steps": self._steps,
+            "begin": begin,
+            "slots": self.length,
             "dropped": self.dropped,
             "pending": self.current_obs.tolist(),
             "segments": [dict(entry) for entry in entries],
@@ -319,20 +361,29 @@ class ReplayBuffer:
                 raise ValueError(f"replay: must have the saved {name} = {index[name]}, got {value}; use the same.")
         folder = folder.resolve()
         entries, end = index["segments"], index["steps"]
-        begin = self._oldest(end)
+        # Until restarting steps were no longer counted, a buffer held the newest slots, whatever was in them.
+        begin, length = index.get("begin", max(0, end - self.length + 1)), index.get("slots", self.length)
+        if not end - begin < length <= self._max_length:
+            raise segments.DamagedReplayError(
+                f"replay: the saved index is damaged (steps {begin} to {end} do not fit into {length} slots)."
+            )
         for _ in segments.load(folder, entries, begin, end, self._layout):
             pass  # check all segments before the first is loaded
+        self.clear()
+        if length != self.length:
+            self._grow(length)
         self.flags[...] = 0
         for first, segment in segments.load(folder, entries, begin, end, self._layout):
             start, last = max(first, begin), first + len(segment["obs"])  # the oldest segment may be partly evicted
             for name, array in self._arrays().items():
-                for slots, steps in self._slots(start, last):
+                for slots, steps in self._slots(start, last, self.length):
                     array[slots] = segment[name][start - first :][steps]
         self._steps = end
         self._store_pending(index["pending"])
         self.dropped = index["dropped"]
         ring = np.arange(begin, end) % self.length  # oldest first
         ordered, envs = np.nonzero(self.flags[ring] & _USABLE)
+        ordered, envs = ordered[-self.capacity :], envs[-self.capacity :]  # the oldest slot may be partly evicted
         self._queue_start, self._usable = 0, len(envs)
         self._queue[: self._usable] = ring[ordered] * self.num_envs + envs
         self._saved = {folder: [dict(entry) for entry in entries]}
@@ -340,9 +391,6 @@ class ReplayBuffer:
     def clean(self, folder: Path, index: dict[str, Any]) -> None:
         """Delete the files that this index does not name, once the checkpoint with the index is written."""
         segments.clean(folder, index["segments"])
-
-    def _oldest(self, steps: int) -> int:
-        return max(0, steps - (self.length - 1))
 
     def _shape(self) -> dict[str, Any]:
         return {
@@ -367,15 +415,16 @@ class ReplayBuffer:
     def _copy(self, first: int, last: int) -> NDArray[Any]:
         segment = np.empty((), self._layout(last - first))
         for name, array in self._arrays().items():
-            for slots, steps in self._slots(first, last):
+            for slots, steps in self._slots(first, last, self.length):
                 segment[name][steps] = array[slots]
         return segment
 
-    def _slots(self, first: int, last: int) -> Iterator[tuple[slice, slice]]:
+    @staticmethod
+    def _slots(first: int, last: int, length: int) -> Iterator[tuple[slice, slice]]:
         """Yield the slots of the steps ``[first, last)`` and their positions there; in two parts if they wrap."""
         done = 0
         while first + done < last:
-            slot = (first + done) % self.length
-            count = min(last - first - done, self.length - slot)
+            slot = (first + done) % length
+            count = min(last - first - done, length - slot)
             yield slice(slot, slot + count), slice(done, done + count)
             done += count

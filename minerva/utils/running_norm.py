@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+OUTLIER = 1e9
+"""A number up to this size always counts as it is."""
+OUTLIER_RATIO = 1e6
+"""A larger one counts as it is up to so many times the size of the numbers seen before it."""
+LARGEST_COUNTED = 1e19
+"""The limit where nothing was seen before, and the highest one: the largest number with a square in float32."""
+
 
 class RunningNorm(nn.Module):
     """Normalize vectors by the running mean and variance of all samples so far.
+
+    A single absurd number, such as 3e38 from a simulation that has blown up, would make the variance so large that all
+    later vectors normalize to 0. Such a number counts as what it normalizes to, the mean plus or minus `clip`
+    deviations, and the user is warned. Where all numbers become that large, the statistics still follow them, because
+    each one widens the deviation.
 
     The statistics are buffers, so they are part of every `state_dict`, and float64, so they stay exact over hundreds of
     millions of samples. Only `update` and `see` change them.
@@ -36,6 +49,7 @@ class RunningNorm(nn.Module):
         self.register_buffer("var", torch.ones(dim, dtype=torch.float64))
         self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))
         self._views: tuple[Tensor | None, Any] | None = None
+        self._outliers = 0  # for the warnings
 
     def update(self, x: Tensor | NDArray[Any]) -> None:
         """Update the statistics of all samples so far, A, with a batch B (Chan et al.'s parallel Welford algorithm).
@@ -64,11 +78,26 @@ class RunningNorm(nn.Module):
         if rows == 0:
             return
         mean, var, counter = self._statistics()
+        if may_hold_outliers(batch):
+            batch = self._without_outliers(batch, mean, var, counter.item())
         # LaTeX: \bar{x}_B = \frac{1}{n_B} \sum_{i \in B} x_i
         batch_mean = batch[0] if rows == 1 else batch.sum(0) / rows
         # LaTeX: n_B \sigma_B^2 = \sum_{i \in B} (x_i - \bar{x}_B)^2
         squares = 0.0 if rows == 1 else ((batch - batch_mean) ** 2).sum(0)
         counter[...], mean[...], var[...] = merge_moments(counter.item(), mean, var, rows, batch_mean, squares)
+
+    def _without_outliers(self, batch: Any, mean: Any, var: Any, count: float) -> Any:
+        deviation = var**0.5
+        limit = outlier_limit(count, abs(mean) + deviation)
+        wrong = abs(batch) > limit  # not where it is not a number
+        found = int(wrong.sum())
+        if found == 0:
+            return batch
+        first = float(batch[wrong][0])
+        self._outliers = warn_about_outliers("an observation has the number", first, self._outliers, found)
+        where = torch.where if isinstance(batch, Tensor) else np.where
+        sign = (batch > 0) * 2.0 - 1.0
+        return where(wrong, mean + sign * (self.clip * deviation), batch)
 
     def _normalized(self, values: Any) -> Any:
         mean, var, _ = self._statistics()
@@ -105,6 +134,40 @@ class RunningNorm(nn.Module):
 def _clip(x: Any, low: float, high: float) -> Any:
     """Clip an array; for a few numbers, several times faster than `numpy.clip`."""
     return np.minimum(np.maximum(x, low), high)
+
+
+def may_hold_outliers(values: Any) -> bool:
+    """Return False where no number is an outlier; a sum of squares is the cheapest way to know."""
+    total = np.vdot(values, values) if isinstance(values, np.ndarray) else (values * values).sum().item()
+    return bool(total > OUTLIER**2)
+
+
+def outlier_limit(count: float, size: Any) -> Any:
+    """Return the largest number that counts as it is, after `count` samples of a size (a number, array or tensor)."""
+    if count < 1:
+        return LARGEST_COUNTED
+    clip = torch.clip if isinstance(size, Tensor) else _clip
+    return clip(size * OUTLIER_RATIO, OUTLIER, LARGEST_COUNTED)
+
+
+def warn_about_outliers(what: str, number: float, seen: int, found: int) -> int:
+    """Warn at the first outlier, the tenth, the hundredth and so on; return how many there are now.
+
+    Args:
+        what: What has the number.
+        number: The first of the new ones.
+        seen: Outliers before.
+        found: New ones.
+    """
+    now = seen + found
+    if seen == 0 or len(str(now)) > len(str(seen)):
+        warnings.warn(
+            f"{what} {number:.3g}, far outside of everything before ({now:,} such so far); normalization clips it, so "
+            "that it does not ruin the running mean and variance: check the environment",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return now
 
 
 def merge_moments(

@@ -91,3 +91,32 @@ def test_the_state_resumes_exactly() -> None:
     neither = [False, False]
     assert normalize(one, [3.0, 0.0], neither, [False, True]) == normalize(other, [3.0, 0.0], neither, [False, True])
     assert all(torch.equal(x, y) for x, y in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+# Outliers
+
+
+def rollouts(normalizer: RewardNormalizer, rewards: np.ndarray) -> np.ndarray:
+    no = np.zeros((100, 1), np.bool_)
+    return np.concatenate([normalizer.normalize_all(part, no, no) for part in np.split(rewards, len(rewards) // 100)])
+
+
+@pytest.mark.parametrize("absurd", [1e300, -3e38, 1e15])
+@pytest.mark.parametrize("at", [0, 50, 250])
+def test_an_absurd_reward_does_not_ruin_the_statistics(absurd: float, at: int) -> None:
+    rewards = np.random.default_rng(0).normal(size=(20_000, 1)) + 1.0
+    broken = rewards.copy()
+    broken[at] = absurd
+    expected = rollouts(RewardNormalizer(1, gamma=0.9), rewards)
+    with pytest.warns(RuntimeWarning, match="a reward is .*check the environment"):
+        normalized = rollouts(RewardNormalizer(1, gamma=0.9), broken)
+    assert abs(normalized[at, 0]) > 2 and np.sign(normalized[at, 0]) == np.sign(absurd)
+    assert np.isfinite(normalized).all()
+    np.testing.assert_allclose(normalized[10_000:], expected[10_000:], rtol=0.05)
+
+
+@pytest.mark.parametrize("scale", [1e6, 1e12])
+def test_large_rewards_count_as_they_are(scale: float) -> None:
+    rewards = np.random.default_rng(0).normal(size=(1_000, 1)) + 1.0
+    small, large = (rollouts(RewardNormalizer(1, gamma=0.9), rewards * factor) for factor in (1e3, scale))
+    np.testing.assert_allclose(large[10:], small[10:], rtol=1e-4)  # apart from the start's variance of 1

@@ -89,7 +89,7 @@ class Transition:
 
 @dataclass
 class Oracle:
-    """All episodes so far; the newest `capacity` steps of each environment can be sampled."""
+    """All episodes so far; the newest `capacity` transitions that are finite can be sampled."""
 
     capacity: int
     obs: Array
@@ -122,10 +122,14 @@ class Oracle:
     def windows(self, length: int) -> dict[float, list[Transition]]:
         """Return every window by the number of its first observation."""
         found = {}
-        for of_env in self.episodes:
+        order = [
+            (step.time, n) for n, of_env in enumerate(self.episodes) for one in of_env for step in one if step.finite
+        ]
+        oldest = min(sorted(order)[-self.capacity :], default=(0, 0))
+        for n, of_env in enumerate(self.episodes):
             for episode in of_env:
                 for i, step in enumerate(episode):
-                    if step.finite and step.time >= self.now - self.capacity:
+                    if step.finite and (step.time, n) >= oldest:
                         window = [step]
                         for following in episode[i + 1 : i + length]:
                             if not following.finite:

@@ -19,7 +19,7 @@ def begun(stream: Stream, capacity: int) -> tuple[ReplayBuffer, Oracle]:
     replay = ReplayBuffer(capacity, num_envs, obs_dim, action_dim, log_probs=True)
     first = stream.observations()
     replay.begin(first)
-    return replay, Oracle(capacity // num_envs, first)
+    return replay, Oracle(capacity // num_envs * num_envs, first)
 
 
 def check_transitions(batch: Transitions, oracle: Oracle, n_step: int) -> None:
@@ -221,7 +221,7 @@ def test_short_episodes_of_a_real_environment() -> None:
     env = environments.make("InvertedPendulum-v5", 2, 0, "sync", None, {})
     try:
         first = env.reset()
-        replay, oracle = ReplayBuffer(150, 2, env.observation_dim, 1, log_probs=True), Oracle(75, first)
+        replay, oracle = ReplayBuffer(150, 2, env.observation_dim, 1, log_probs=True), Oracle(150, first)
         replay.begin(first)
         random = np.random.default_rng(0)
         for _ in range(200):
@@ -231,7 +231,7 @@ def test_short_episodes_of_a_real_environment() -> None:
             assert replay.add(*given) == oracle.add(given)
     finally:
         env.close()
-    assert len(replay) == len(oracle.windows(1)) < 150
+    assert len(replay) == len(oracle.windows(1)) == 150  # although restarting steps passed through
     check_transitions(replay.sample(500, random, 5, GAMMA), oracle, 5)
     check_windows(replay.sample_windows(500, 5, random), oracle, 5)
 
@@ -261,6 +261,35 @@ def test_it_holds_no_more_than_its_capacity(capacity: int, num_envs: int, holds:
         assert replay.add(*stream.step()) == num_envs
         sizes.append(len(replay))
     assert sizes == [min(holds, added) for added in itertools.islice(itertools.count(0, num_envs), 31)]
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+@pytest.mark.parametrize("length", [1, 2, 5, 100])
+def test_restarting_steps_do_not_count_towards_the_capacity(length: int, num_envs: int) -> None:
+    replay = ReplayBuffer(60, num_envs, 1, 1)
+    replay.begin(np.zeros((num_envs, 1)))
+    zeros, no = np.zeros((num_envs, 1)), np.zeros(num_envs, np.bool_)
+    real: list[float] = []
+    for t in range(400):
+        restarts, ends = t % (length + 1) == length, t % (length + 1) == length - 1
+        replay.add(zeros, zeros + t + 1, zeros[:, 0], no | ends, no, no | restarts)
+        real += [float(t)] * (num_envs * (not restarts))
+        assert len(replay) == min(len(real), 60)
+        if t % 57 == 56:
+            drawn = replay.sample(2_000, np.random.default_rng(0)).obs[:, 0]
+            assert set(drawn.tolist()) == set(real[-60:])
+    # Two slots per transition where episodes have one step, and close to one where they are long.
+    assert replay.length <= 60 // num_envs * (1 + 1 / length) + 4
+
+
+def test_a_buffer_of_transitions_that_are_not_finite_does_not_grow_without_bound() -> None:
+    replay, no = ReplayBuffer(100, 1, 1, 1), np.zeros(1, np.bool_)
+    replay.begin([[0.0]])
+    for t in range(2_000):
+        replay.add([[0]], [[t + 1]], [t if t % 50 == 0 else np.nan], no, no, no)
+    assert replay.length <= 4 * 101
+    assert 7 <= len(replay) <= 9  # those of the newest 400 steps
+    assert set(replay.sample(100, np.random.default_rng(0)).obs[:, 0]) <= set(range(1_500, 2_000, 50))
 
 
 # Errors

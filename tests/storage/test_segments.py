@@ -36,8 +36,10 @@ def made(capacity: int = 45, num_envs: int = 1) -> ReplayBuffer:
     return ReplayBuffer(capacity, num_envs, OBS, A, log_probs=True)
 
 
-def begun(num_envs: int = 1, broken: float = 0.03, capacity: int = 45) -> tuple[ReplayBuffer, Stream]:
-    stream = Stream(num_envs, OBS, A, seed=5, broken=broken)
+def begun(
+    num_envs: int = 1, broken: float = 0.03, capacity: int = 45, end: float = 0.25
+) -> tuple[ReplayBuffer, Stream]:
+    stream = Stream(num_envs, OBS, A, seed=5, end=end, broken=broken)
     replay = made(capacity, num_envs)
     replay.begin(stream.observations())
     return replay, stream
@@ -50,9 +52,11 @@ def add_steps(replay: ReplayBuffer, stream: Stream, steps: int) -> None:
 
 def check_equal(one: ReplayBuffer, two: ReplayBuffer, steps: int | None = None) -> None:
     """Check that both are equal bit for bit and give the same samples; `steps`: number of steps so far."""
-    held = np.arange(one.length) if steps is None else np.arange(max(0, steps - one.length + 1), steps) % one.length
+    assert one._steps == two._steps == (one._steps if steps is None else steps)
+    assert one._oldest() == two._oldest()
+    held = np.arange(one._oldest(), one._steps)
     for name in ("obs", "actions", "rewards", "flags", "log_probs"):
-        assert getattr(one, name)[held].tobytes() == getattr(two, name)[held].tobytes()
+        assert getattr(one, name)[held % one.length].tobytes() == getattr(two, name)[held % two.length].tobytes()
     assert one.current_obs.tobytes() == two.current_obs.tobytes()
     assert (len(one), one.dropped) == (len(two), two.dropped)
     if len(one):
@@ -88,17 +92,38 @@ def test_a_replay_buffer_resumes_bit_for_bit(tmp_path: Path, num_envs: int, step
 
 
 @pytest.mark.parametrize("new", [0, 1, 3, 10, 17, 44, 45, 46, 200])
-def test_many_saves(tmp_path: Path, new: int) -> None:
-    replay, stream = begun(num_envs=1)
+@pytest.mark.parametrize("end", [0.0, 0.25])
+def test_many_saves(tmp_path: Path, new: int, end: float) -> None:
+    replay, stream = begun(num_envs=1, broken=0.03 if end else 0.0, end=end)
     for save in range(1, 30):
         add_steps(replay, stream, new)
         index = replay.save(tmp_path)
         replay.clean(tmp_path, index)
         assert set(files(tmp_path)) == {entry["name"] for entry in index["segments"]}
-        assert len(index["segments"]) <= 45 // 10 + 2
+        slots = index["steps"] - index["begin"]
+        assert slots <= 45 or end > 0  # restarting steps take slots
+        assert len(index["segments"]) <= slots // 10 + 2
         loaded = made()
         loaded.load(tmp_path, index)
         check_equal(replay, loaded, save * new)
+
+
+def test_a_save_from_when_restarting_steps_counted(tmp_path: Path) -> None:
+    replay, stream = begun(broken=0.0, end=0.0)
+    add_steps(replay, stream, 70)
+    index = replay.save(tmp_path)
+    del index["begin"], index["slots"]
+    loaded = made()
+    loaded.load(tmp_path, index)
+    check_equal(replay, loaded, 70)
+
+
+@pytest.mark.parametrize("slots", [10**12, 3])
+def test_a_number_of_slots_that_cannot_be(tmp_path: Path, slots: int) -> None:
+    replay, stream = begun()
+    add_steps(replay, stream, 30)
+    with pytest.raises(DamagedReplayError, match=f"do not fit into {slots} slots"):
+        made().load(tmp_path, {**replay.save(tmp_path), "slots": slots})
 
 
 def test_a_replay_buffer_without_log_probabilities(tmp_path: Path) -> None:
@@ -187,7 +212,7 @@ def test_a_save_with_nothing_new_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_steps_that_were_overwritten_leave_the_folder(tmp_path: Path) -> None:
-    replay, stream = begun()
+    replay, stream = begun(broken=0.0, end=0.0)
     add_steps(replay, stream, 40)
     replay.save(tmp_path)
     add_steps(replay, stream, 25)  # steps 20 to 64 are held
@@ -210,7 +235,7 @@ def test_after_loading_only_what_is_new_is_written(tmp_path: Path) -> None:
 
 
 def test_another_folder_gets_everything_and_the_first_one_still_only_what_is_new(tmp_path: Path) -> None:
-    replay, stream = begun()
+    replay, stream = begun(broken=0.0, end=0.0)
     add_steps(replay, stream, 57)  # steps 12 to 56 are held
     here = replay.save(tmp_path / "here")
     there = replay.save(tmp_path / "there")
@@ -316,7 +341,7 @@ def test_a_damaged_segment(tmp_path: Path, damage: Callable[[Path], None], messa
 
 @pytest.mark.parametrize(("left_out", "missing"), [(0, "12 to 21"), (2, "32 to 41"), (-1, "52 to 56")])
 def test_a_list_of_segments_with_a_gap(tmp_path: Path, left_out: int, missing: str) -> None:
-    replay, stream = begun()
+    replay, stream = begun(broken=0.0, end=0.0)
     add_steps(replay, stream, 57)
     index = replay.save(tmp_path)
     index["segments"].pop(left_out)
@@ -434,7 +459,7 @@ def killing(name, function):
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*arguments)
     return call
-stream = Stream(1, 3, 2, seed=6)
+stream = Stream(1, 3, 2, seed=6, end=0.0)
 for _ in range(30):
     replay.add(*stream.step())
 os.fsync = killing("fsync", os.fsync)
@@ -453,7 +478,7 @@ replay.clean(folder / "replay", index)
      ("unlink", 1, True), ("unlink", 3, True)],
 )  # fmt: skip
 def test_killed_at_any_moment(tmp_path: Path, moment: str, at: int, renamed: bool) -> None:
-    replay, stream = begun()
+    replay, stream = begun(broken=0.0, end=0.0)
     add_steps(replay, stream, 57)
     old = replay.save(tmp_path / "replay")
     (tmp_path / "index.json").write_text(json.dumps(old))
@@ -463,7 +488,7 @@ def test_killed_at_any_moment(tmp_path: Path, moment: str, at: int, renamed: boo
     assert killed.returncode == -signal.SIGKILL
     index = json.loads((tmp_path / "index.json").read_text())
     assert (index["steps"] == 87) == renamed
-    add_steps(replay, Stream(1, OBS, A, seed=6), 30 * renamed)
+    add_steps(replay, Stream(1, OBS, A, seed=6, end=0.0), 30 * renamed)
     loaded = made()
     loaded.load(tmp_path / "replay", index)
     check_equal(replay, loaded, index["steps"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -194,3 +195,88 @@ def test_a_copy_and_a_loaded_state_have_their_own_statistics() -> None:
     again = pickle.loads(pickle.dumps(norm))
     again.update(data(50, seed=2))
     assert torch.equal(again.mean, copied.mean) and torch.equal(norm.mean, kept)
+
+
+# Outliers
+
+
+def stream(rows: int = 2_000) -> np.ndarray:
+    return np.random.default_rng(4).normal(size=(rows, 2)) * [1.0, 1e6] + [3.0, -5e6]
+
+
+@pytest.mark.parametrize("absurd", [3e38, -3e38, 1e12, np.inf])
+@pytest.mark.parametrize("at", [0, 1, 1_000])
+def test_an_absurd_number_does_not_ruin_the_statistics(absurd: float, at: int) -> None:
+    clean, norm, x = RunningNorm(2), RunningNorm(2), stream()
+    if at == 0 and absurd == 1e12:
+        return  # the first number of all is no outlier up to 1e19
+    for t, row in enumerate(x):
+        clean.update(row[None])
+        if t == at:
+            with pytest.warns(RuntimeWarning, match="an observation has the number .*e.*check the environment"):
+                norm.update(np.array([[absurd, row[1]]]))
+        else:
+            norm.update(row[None])
+    probe = torch.tensor([[0.0, -5e6], [3.0, -4e6], [5.0, -8e6]], dtype=torch.float64)
+    assert norm(probe) == pytest.approx(clean(probe), abs=0.2)
+    assert norm.mean[1] == pytest.approx(clean.mean[1])
+
+
+def test_an_absurd_number_normalizes_to_the_clip() -> None:
+    norm = RunningNorm(2)
+    norm.update(stream())
+    with pytest.warns(RuntimeWarning, match=r"3e\+38"):
+        seen = norm.see(np.array([[3e38, -5e6], [-3e38, -5e6]], dtype=np.float32))
+    assert seen[:, 0].tolist() == [10, -10]
+
+
+@pytest.mark.parametrize("kind", ["constant", "grows", "from the first step", "time in nanoseconds"])
+def test_large_numbers_that_are_legitimate_count_as_they_are(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    x = {
+        "constant": np.full((600, 1), 2e8),
+        "grows": 1.2 ** np.arange(200.0)[:, None],  # up to 6e15
+        "from the first step": rng.normal(size=(600, 1)) * 1e12,
+        "time in nanoseconds": 1.7e18 + np.arange(600.0)[:, None] * 5e7,
+    }[kind]
+    norm = RunningNorm(1)
+    for row in x:
+        norm.update(row[None])
+    mean, var, count = expected_statistics(torch.from_numpy(x))
+    assert norm.count.item() == pytest.approx(count)
+    np.testing.assert_allclose(norm.mean.numpy(), mean, rtol=1e-9)
+    np.testing.assert_allclose(norm.var.numpy(), var, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:an observation has")
+def test_numbers_that_all_become_large_are_learned_in_the_end() -> None:
+    norm = RunningNorm(1)
+    norm.update(np.random.default_rng(0).normal(size=(1_000, 1)))
+    assert norm(torch.tensor([[1e11]], dtype=torch.float64)).item() == 10
+    large = np.random.default_rng(1).normal(size=(5_000, 1)) * 1e11
+    for row in large:
+        norm.update(row[None])
+    assert abs(norm(torch.tensor([[1e11]], dtype=torch.float64)).item()) < 2
+
+
+def test_a_tensor_is_treated_like_an_array() -> None:
+    one, two, x = RunningNorm(2), RunningNorm(2), stream(50)
+    x[30, 0] = 1e30
+    for rows in np.split(x, 10):
+        for norm, batch in ((one, rows), (two, torch.from_numpy(rows))):
+            if np.abs(rows).max() < 1e20:
+                norm.update(batch)
+            else:
+                with pytest.warns(RuntimeWarning, match="an observation has the number 1e"):
+                    norm.update(batch)
+    assert one.var.tolist() == two.var.tolist()
+
+
+def test_outliers_are_warned_about_at_the_first_tenth_and_hundredth() -> None:
+    norm = RunningNorm(1)
+    norm.update(np.random.default_rng(0).normal(size=(100_000, 1)))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(120):
+            norm.update(np.array([[1e30]]))
+    assert [str(one.message).split("(")[1].split()[0] for one in said] == ["1", "10", "100"]
