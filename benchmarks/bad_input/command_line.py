@@ -50,7 +50,7 @@ DEVICES = [
     "none", MINUS[:50], "privateuseone", "mkldnn", "lazy", "xla", "x" * 5000,
 ]  # fmt: skip
 OTHERS: list[list[str]] = [
-    ["trian"], ["train"], ["bench"], ["evaluate"], ["plot"], ["annotate"], ["annotate", "."], ["train", "sac"],
+    ["trian"], ["evaluate"], ["plot"], ["annotate"], ["annotate", "."], ["train", "sac"],
     ["train", ""],
     ["bench", "--env", "Pendulum-v1"], ["train", "--env", "Pendulum-v1"], ["train", "ppo"], ["bench", "mpo"],
     [MINUS], [""],
@@ -94,9 +94,7 @@ def commands(generator: random.Random) -> list[list[str]]:
         found += [["train", algo, "--env", env] for env in ENVIRONMENTS]
         for flag in ("--seed", "--total-steps"):
             found += [[*start, flag, value] for value in (*NUMBERS, *WHOLE, "-1")]
-        found += [
-            [*start, *words] for words in (["--init-from", NOWHERE], ["--preset", "x"], ["stray"], ["--"], ["-5"])
-        ]
+        found += [[*start, *words] for words in (["--init-from", NOWHERE], ["--preset", "x"], ["stray"], ["-5"])]
         bench = ["bench", *start[1:]]
         found += [[*bench, "--seconds", value] for value in (*NUMBERS, "0", "-1")]
         found += [[*bench, "--steps", value] for value in (*NUMBERS, *WHOLE, "0")]

@@ -36,7 +36,6 @@ from minerva.cli.options import (
     value_of,
 )
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, MAX_ENVS
-from minerva.utils.hardware import is_out_of_memory
 from minerva.utils.ranges import LARGEST_INT, SMALLEST_FLOAT, Range, number, whole_number
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _print_error(error)
             return 1
         except (RuntimeError, MemoryError) as error:
+            from minerva.utils.hardware import is_out_of_memory
+
             if is_out_of_memory(error):
                 error = MemoryError(f"memory: there is not enough ({error}); choose smaller settings.")
             elif not _is_environment_failure(error):
