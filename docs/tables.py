@@ -7,6 +7,8 @@ import html
 import math
 import re
 import tomllib
+import types
+import typing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ from minerva.report.statistics import summarize
 from minerva.trainers.mpo.health import MPO_RULES
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.health import vmpo_rules
+from minerva.utils.schedules import Schedule
 
 ROOT = Path(__file__).parent.parent
 ACTION_DIM = 6
@@ -31,9 +34,10 @@ def hyperparameters(algo: str, uri: str) -> str:
     """Make tables of an algorithm's settings from its config, grouped under the config's headings."""
     config = api.config_class(algo)
     fields = {field.name: field for field in dataclasses.fields(config)}
+    kinds = typing.get_type_hints(config)
 
     def row(name: str, text: str) -> str:
-        return f"| `{name}` | `{_kind(fields[name])}` | `{_default(fields[name])}` | {_cell(text)} |"
+        return f"| `{name}` | `{_kind(kinds[name])}` | `{_default(fields[name])}` | {_cell(text)} |"
 
     parts = []
     for heading, settings in setting_groups(config).items():
@@ -44,8 +48,15 @@ def hyperparameters(algo: str, uri: str) -> str:
     return "\n\n".join(parts)
 
 
-def _kind(field: dataclasses.Field[Any]) -> str:
-    return re.sub(r"Literal\[(.*)\]", r"\1", str(field.type))  # the choices are enough
+def _kind(kind: Any) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        return ", ".join(map(repr, typing.get_args(kind)))  # the choices are enough
+    if types.NoneType in typing.get_args(kind):
+        (*others,) = (one for one in typing.get_args(kind) if one is not types.NoneType)
+        return f"{_kind(typing.Union[tuple(others)])} | None"  # noqa: UP007
+    if kind == Schedule:
+        return "Schedule"
+    return kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind).replace("typing.", "")
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

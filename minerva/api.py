@@ -196,7 +196,7 @@ class Policy:
 
         from minerva.environments.spaces import flat_size, row_dtype, space_from_plain
         from minerva.trainers.actor import ActingPolicy, Shapes
-        from minerva.trainers.trainer import resolve_device
+        from minerva.utils.devices import resolve_device
         from minerva.utils.precision import full_precision
         from minerva.utils.seeding import initialization_seed, torch_generator
 

@@ -85,6 +85,17 @@ def test_environment_arguments(refuse: Refuse) -> None:
     assert "must be KEY=VALUE, such as frame_skip=2; got 'gravity'" in refuse(*PENDULUM, "--env-kwargs", "gravity")
 
 
+def test_an_environment_that_has_moved_to_another_package(refuse: Refuse) -> None:
+    message = refuse("train", "ppo", "--env", "GymV21Environment-v0")
+    assert "GymV21Environment-v0 could not be made" in message and "shimmy" in message
+
+
+def test_more_memory_than_there_is(refuse: Refuse) -> None:
+    sizes = "--num-envs 200 --rollout-steps 10000000 --minibatch-size 64"  # 32 GB of observations in one piece
+    message = refuse(*PENDULUM, *sizes.split(), "--env", "CartPole-v1")
+    assert "memory: there is not enough for num_envs = 200, rollout_steps = 10000000" in message
+
+
 def test_no_environment_at_all(refuse: Refuse) -> None:
     assert "--env: give an environment id, such as --env HalfCheetah-v5" in refuse("train", "ppo")
 
@@ -114,6 +125,17 @@ def test_no_environment_at_all(refuse: Refuse) -> None:
         ("--optimizer-type rmsprop", ["optimizer-type", "'rmsprop'", "adam", "sgd"]),
         ("--seed -1", ["seed: must be a whole number from 0 on, got -1"]),
         ("--device quantum", ["device: 'quantum' is not available here; use auto or cpu"]),
+        ("--device meta", ["device: 'meta' is not available here; use auto or cpu"]),
+        ("--torch-threads 100000", ["torch_threads: must be at most 1,024, got 100000"]),
+        ("--num-envs 99999999999", ["num_envs: must be at most 65,536, got 99999999999"]),
+        (f"--eval-episodes {'9' * 23}", ["eval_episodes: must be at most 65,536", "9" * 23]),
+        (f"--total-steps {'9' * 23}", ["total_steps: must be at most", "9" * 23]),
+        (f"--seed {'9' * 23}", ["seed: must be at most", "9" * 23]),
+        (f"--policy-lr {'-' * 5000}1", ["policy_lr: must be a number", "got '-----"]),
+        ("--env-kwargs g={[]:1}", ["--env-kwargs: g: must be a value that Python can read, got '{[]:1}'"]),
+        (f"--env-kwargs g={'-' * 5000}1", ["--env-kwargs: g: must be a value that Python can read, got '-----"]),
+        (f"--env-kwargs g={'[' * 50_000}", ["--env-kwargs: g: must be a value that Python can read, got '[[[["]),
+        ("--env-kwargs render_mode=7", ["env: MountainCarContinuous-v0 could not be made with {'render_mode': 7}"]),
         ("--gamma much", ["--gamma", "'much'"]),
         ("--gama 0.9", ["--gama: not an option", "Did you mean --gamma"]),
         ("--preset Pendulun-v1", ["'Pendulun-v1'", "Did you mean Pendulum-v1", "Use 'none' for the defaults"]),

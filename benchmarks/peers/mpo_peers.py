@@ -117,7 +117,7 @@ class PlainMPO:
             targets = rewards + discounts * self.sample(next_obs)[2].mean(0)
         self.critic_optimizer.zero_grad()
         nn.functional.mse_loss(self.critic(obs, actions), targets).backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.critic.parameters(), SETTINGS.max_grad_norm)
+        nn.utils.clip_grad_norm_(self.critic.parameters(), SETTINGS.max_grad_norm or math.inf)
         self.critic_optimizer.step()
 
     def improve_policy(self, obs: Tensor) -> Tensor:
@@ -144,8 +144,8 @@ class PlainMPO:
         self.policy_optimizer.zero_grad()
         self.dual_optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.policy.parameters(), c.max_grad_norm)
-        nn.utils.clip_grad_norm_(self.duals, c.max_grad_norm)
+        nn.utils.clip_grad_norm_(self.policy.parameters(), c.max_grad_norm or math.inf)
+        nn.utils.clip_grad_norm_(self.duals, c.max_grad_norm or math.inf)
         self.policy_optimizer.step()
         self.dual_optimizer.step()
         return loss.detach()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar
@@ -42,7 +43,7 @@ class Optimizer(Generic[M]):
     Attributes:
         module: What learns.
         learning_rate: A number, or a vector with one rate per parameter.
-        max_grad_norm: Larger gradients are scaled down to this norm.
+        max_grad_norm: Larger gradients are scaled down to this norm; None for no limit.
         kind: "adam" or "sgd", as `torch.optim` has them.
         momentum: Used by "sgd".
         eps: Used by "adam".
@@ -53,7 +54,7 @@ class Optimizer(Generic[M]):
 
     module: FlatModule[M]
     learning_rate: float | Tensor
-    max_grad_norm: float = float("inf")
+    max_grad_norm: float | None = None
     kind: Literal["adam", "sgd"] = "adam"
     momentum: float = 0.9
     eps: float = 1e-5
@@ -85,8 +86,9 @@ class Optimizer(Generic[M]):
 
     def _step(self, old: Learnable, gradient: Tensor, norm: Tensor) -> Learnable:
         steps = old.steps + 1
+        max_grad_norm = math.inf if self.max_grad_norm is None else self.max_grad_norm
         # LaTeX: g \leftarrow g \min\left( 1,\; \frac{g_{\max}}{\lVert g \rVert_2 + 10^{-6}} \right)
-        gradient = gradient * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        gradient = gradient * (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         if self.kind == "adam" and not Compiled.tracing:
             return self._fused_adam(old, gradient, steps)
         if self.kind == "sgd":

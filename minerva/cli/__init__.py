@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-import math
 import os
 import shlex
 import sys
@@ -36,7 +35,8 @@ from minerva.cli.options import (
     train_options,
     value_of,
 )
-from minerva.trainers.config import DEFAULT_TOTAL_STEPS
+from minerva.trainers.config import DEFAULT_TOTAL_STEPS, MAX_ENVS
+from minerva.utils.ranges import LARGEST_INT, SMALLEST_FLOAT, Range, number, whole_number
 
 if TYPE_CHECKING:
     from minerva.evaluation import Evaluation
@@ -70,8 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (OSError, FloatingPointError) as error:
             _print_error(error)
             return 1
-        except RuntimeError as error:
-            if not _is_environment_failure(error):
+        except (RuntimeError, MemoryError) as error:
+            from minerva.utils.hardware import is_out_of_memory
+
+            if is_out_of_memory(error):
+                error = MemoryError(f"memory: there is not enough ({error}); choose smaller settings.")
+            elif not _is_environment_failure(error):
                 raise
             _print_error(error)
             return 1
@@ -252,10 +256,10 @@ def _bench(arguments: list[str]) -> int:
 
 
 def _check_bench(options: Any) -> None:
-    if options.seconds is not None and not (options.seconds > 0 and math.isfinite(options.seconds)):
-        raise UsageError(f"--seconds: must be greater than 0, got {options.seconds:g}.")
-    if options.steps is not None and options.steps < 1:
-        raise UsageError(f"--steps: must be at least 1, got {options.steps}.")
+    if options.seconds is not None:
+        number("--seconds", options.seconds, Range(SMALLEST_FLOAT, 86_400, "be greater than 0"))  # at most a day
+    if options.steps is not None:
+        whole_number("--steps", options.steps, Range(1, LARGEST_INT))
     if options.steps is not None and options.seconds is not None:
         raise UsageError("--steps: cannot be combined with --seconds, got both; give one of them.")
     if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
@@ -266,8 +270,7 @@ def _check_bench(options: Any) -> None:
 
 
 def _evaluate(options: EvaluateOptions) -> None:
-    if options.episodes < 1:
-        raise UsageError(f"--episodes: must be at least 1, got {options.episodes}.")
+    whole_number("--episodes", options.episodes, Range(1, MAX_ENVS))  # an environment for each
     policy = api.load(options.run, options.device, which="best" if options.best else "last")
     _refuse_custom(policy.env_id, f'minerva.load("{options.run}").act(observation) in your environment')
 
@@ -373,7 +376,7 @@ def _refuse_custom(env_id: str, instead: str) -> None:
         )
 
 
-def _is_environment_failure(error: RuntimeError) -> bool:
+def _is_environment_failure(error: Exception) -> bool:
     # Not imported here: if the module is not loaded, nothing can have raised this error.
     module = sys.modules.get("minerva.environments.base")
     return module is not None and isinstance(error, module.EnvironmentFailureError)

@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
+from minerva.utils.ranges import shown
 from minerva.utils.schedules import Schedule
 
 if TYPE_CHECKING:
     from minerva.trainers.config import RunConfig
 
 Options = TypeVar("Options")
+LONGEST_VALUE = 10_000
+"""Characters of a value of --env-kwargs."""
 
 
 class UsageError(ValueError):
@@ -282,9 +285,13 @@ def key_values(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not (key and equals):
-            raise UsageError(f"--env-kwargs: must be KEY=VALUE, such as frame_skip=2; got {pair!r}.")
+            raise UsageError(f"--env-kwargs: must be KEY=VALUE, such as frame_skip=2; got {shown(pair)}.")
         try:
+            if len(text) > LONGEST_VALUE:  # Python's own parser may crash on a long text of brackets or signs
+                raise MemoryError
             values[key] = ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
         except (ValueError, SyntaxError):
             values[key] = text
+        except (TypeError, MemoryError, RecursionError):
+            raise UsageError(f"--env-kwargs: {key}: must be a value that Python can read, got {shown(text)}.") from None
     return values

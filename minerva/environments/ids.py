@@ -13,6 +13,7 @@ import gymnasium
 from gymnasium.envs.registration import registry
 
 from minerva.environments import wrappers
+from minerva.utils.ranges import shown
 
 EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]
 DM_CONTROL_PREFIX = "dm_control/"
@@ -65,10 +66,22 @@ def known_ids(pattern: str = "") -> list[str]:
     ids = [
         name
         for name, spec in registry.items()
-        if spec.entry_point is not None and "tabular" not in name.lower() and not name.startswith(DM_CONTROL_PREFIX)
+        if spec.entry_point is not None
+        and not _is_no_environment(spec.entry_point)
+        and "tabular" not in name.lower()
+        and not name.startswith(DM_CONTROL_PREFIX)
     ]
     ids += _dm_control_ids()
     return sorted(name for name in ids if pattern.lower() in name.lower())
+
+
+def _is_no_environment(entry_point: Callable[..., Any] | str) -> bool:
+    """Return whether an id stands for an environment that has moved, or for an adapter to another library's."""
+    if isinstance(entry_point, str):
+        return entry_point.startswith("shimmy.openai_gym")
+    return str(entry_point.__module__).startswith("gymnasium.") and getattr(entry_point, "__name__", "").startswith(
+        "_raise_"
+    )
 
 
 def _register_atari() -> bool:
@@ -107,8 +120,16 @@ def _make_gymnasium(name: str, kwargs: dict[str, Any], training: bool = False) -
             'For MuJoCo tasks: pip install "minerva-rl[mujoco]"; for Box2D: "minerva-rl[box2d]"; for Atari games: '
             '"minerva-rl[atari]".'
         ) from error
-    except (TypeError, gymnasium.error.Error, ModuleNotFoundError) as error:
-        raise ValueError(f"env: {name} could not be made with {kwargs or 'no arguments'}: {error}") from error
+    except Exception as error:  # a constructor may raise anything
+        if isinstance(error, ValueError) and name.startswith(ATARI_PREFIX):
+            raise
+        raise _not_made(name, kwargs, error) from error
+
+
+def _not_made(name: str, kwargs: dict[str, Any], error: Exception) -> ValueError:
+    reason = str(error) if isinstance(error, (TypeError, gymnasium.error.Error, ImportError)) else repr(error)
+    given = shown(kwargs) if kwargs else "no arguments"
+    return ValueError(f"env: {name} could not be made with {given}: {reason.rstrip('.')}.")
 
 
 @contextmanager
@@ -168,7 +189,7 @@ def _make_dm_control(domain: str, task: str, kwargs: dict[str, Any]) -> gymnasiu
     try:
         with _quiet_model_compiler():
             loaded = suite.load(domain, task, **arguments)
-    except TypeError as error:
-        raise ValueError(f"env: dm_control/{domain}/{task} could not be made with {kwargs}: {error}") from error
-    env: gymnasium.Env[Any, Any] = DmControlCompatibilityV0(loaded, render_mode=kwargs.get("render_mode"))
+        env: gymnasium.Env[Any, Any] = DmControlCompatibilityV0(loaded, render_mode=kwargs.get("render_mode"))
+    except Exception as error:
+        raise _not_made(f"{DM_CONTROL_PREFIX}{domain}/{task}", kwargs, error) from error
     return env

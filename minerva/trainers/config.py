@@ -1,4 +1,4 @@
-"""The settings that algorithms share, and the checks that turn a mistake into a sentence."""
+"""The settings that algorithms share. `check_fields` reads type and range of a field from its annotation."""
 
 from __future__ import annotations
 
@@ -6,13 +6,33 @@ import copy
 import dataclasses
 import difflib
 from dataclasses import dataclass, field
-from numbers import Integral, Real
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from minerva.utils.schedules import FUNCTION, as_schedule, plain_schedule
+from minerva.utils.fields import check_fields
+from minerva.utils.ranges import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range, UnitInterval
+from minerva.utils.schedules import plain_schedule
 
 DEFAULT_TOTAL_STEPS = 1_000_000
 """Length of a run if neither a preset nor the user names one."""
+
+# Bounds on what is allocated or repeated: far larger numbers would end in a crash or never end.
+MAX_ENVS = 2**16
+"""Environments are Python objects of 50 kB and more, made one after the other."""
+MAX_THREADS = 1024
+"""OpenMP ends the process where the operating system refuses it a thread."""
+MAX_ROLLOUT_STEPS = 10**7
+"""Each step of a rollout has a view of its own in Python."""
+MAX_ROWS = 2**31 - 1
+"""Rows of eight bytes would take 16 GiB."""
+MAX_UNITS = 2**14
+"""The weights between two such layers take 1 GiB."""
+MAX_REPEATS = 100_000
+"""How often an update may use the same data."""
+
+Threads = Annotated[int, Range(1, MAX_THREADS)]
+Rows = Annotated[int, Range(1, MAX_ROWS)]
+Repeats = Annotated[int, Range(1, MAX_REPEATS)]
+LayerSizes = Annotated[tuple[int, ...], Range(1, MAX_UNITS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,36 +41,36 @@ class RunConfig:
 
     # Environments
 
-    num_envs: int = 1
+    num_envs: Annotated[int, Range(1, MAX_ENVS)] = 1
     """Environments that are stepped together."""
     backend: Literal["auto", "gymnasium", "envpool"] = "gymnasium"
     """What steps them: Gymnasium, EnvPool (threads in C++), or auto for the faster one. With Gymnasium a resumed run
     continues bit for bit, with EnvPool it starts fresh episodes."""
-    pool_threads: int | None = None
+    pool_threads: Threads | None = None
     """Threads of EnvPool. By default one per core, and never more than environments."""
     vectorization: Literal["sync", "subprocess"] = "sync"
     """With Gymnasium: step them one after the other in this process, or in worker processes."""
-    num_workers: int | None = None
+    num_workers: Threads | None = None
     """Worker processes with vectorization "subprocess". By default one per core."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments for the environment's constructor."""
-    obs_clip: float = 10.0
+    obs_clip: PositiveFloat = 10.0
     """Observations that are normalized (normalize_obs) are clipped to this many standard deviations."""
 
     # Evaluation
 
-    eval_episodes: int = 15
+    eval_episodes: Annotated[int, Range(0, MAX_ENVS)] = 15
     """Deterministic episodes per evaluation; 0 for no evaluation at all."""
-    eval_interval: int | None = None
+    eval_interval: PositiveInt | None = None
     """Environment steps between evaluations. By default there are about 30 of them in a run."""
-    eval_max_steps: int = 100_000
+    eval_max_steps: PositiveInt = 100_000
     """Evaluation episodes are cut after this many steps, for environments without a time limit."""
 
     # Checkpoints
 
-    checkpoint_interval: int | None = None
+    checkpoint_interval: PositiveInt | None = None
     """Environment steps between checkpoints, besides those after each evaluation. By default there are no others."""
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: NonNegativeFloat = 5.0
     """Minutes after which a checkpoint is written in any case; 0 for never."""
 
     # Tracking
@@ -70,7 +90,7 @@ class RunConfig:
 
     optimizer_type: Literal["adam", "sgd"] = "adam"
     """Adam (eps 1e-5) or stochastic gradient descent with momentum."""
-    sgd_momentum: float = 0.9
+    sgd_momentum: UnitInterval = 0.9
     """Momentum with optimizer_type "sgd"."""
     compile: Literal["auto", True, False] = "auto"
     """Compile updates: several times as fast, after up to a minute of compiling. "auto" does so for a long run where a
@@ -78,29 +98,17 @@ class RunConfig:
 
     # Machine
 
-    torch_threads: int | None = None
+    torch_threads: Threads | None = None
     """Threads of torch on the CPU. By default one per 256 rows of a gradient step (sampled actions are rows too), for
     images all, and never more than cores."""
 
     def __post_init__(self) -> None:
-        self._make_plain()
-        self._at_least(1, "num_envs", "num_workers", "eval_interval", "eval_max_steps", "checkpoint_interval")
-        self._at_least(0, "eval_episodes", "checkpoint_minutes")
-        self._at_least(1, "torch_threads")
-        self._positive("obs_clip")
-        self._at_least(1, "pool_threads")
-        self._one_of("backend", "auto", "gymnasium", "envpool")
-        self._one_of("vectorization", "sync", "subprocess")
+        check_fields(self)
         if self.backend == "envpool" and self.vectorization == "subprocess":
             raise ValueError(
                 "vectorization: must be 'sync' with backend 'envpool', which has threads in place of worker processes; "
                 "got 'subprocess'. Leave it out, or use backend 'gymnasium'."
             )
-        self._one_of("wandb", "off", "offline", "online")
-        self._one_of("optimizer_type", "adam", "sgd")
-        self._in_unit_interval("sgd_momentum")
-        if self.compile not in ("auto", True, False):
-            raise ValueError(f"compile: must be 'auto', True or False, got {self.compile!r}.")
         if self.full_tensorboard_log and not self.tensorboard:
             raise ValueError("full_tensorboard_log: needs tensorboard, got True without it; switch both on.")
 
@@ -124,75 +132,11 @@ class RunConfig:
         plain: dict[str, Any] = {}
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
-            if value is not None and _holds_schedule(f):
+            if callable(value):
                 plain[f.name] = plain_schedule(value)
             else:
                 plain[f.name] = list(value) if isinstance(value, tuple) else copy.deepcopy(value)
         return plain
-
-    def _at_least(self, minimum: float, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and not value >= minimum:
-                raise ValueError(f"{name}: must be at least {minimum}, got {value}.")
-
-    def _positive(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if not value > 0:
-                raise ValueError(f"{name}: must be greater than 0, got {value}.")
-
-    def _in_unit_interval(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name}: must lie in [0, 1], got {value}.")
-
-    def _one_of(self, name: str, *choices: str) -> None:
-        value = getattr(self, name)
-        if value not in choices:
-            raise ValueError(f"{name}: must be {' or '.join(repr(choice) for choice in choices)}, got {value!r}.")
-
-    def _schedules(self, *names: str, positive: bool = True) -> None:
-        optional = {f.name for f in dataclasses.fields(self) if "None" in str(f.type)}
-        for name in names:
-            value = getattr(self, name)
-            # A config that was saved with a function can still be acted with; training asks for the function again.
-            was_function = isinstance(value, str) and value == FUNCTION
-            if not was_function and not (value is None and name in optional):
-                as_schedule(name, value, positive=positive)(1.0)
-
-    def _layers(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            sizes = tuple(value) if isinstance(value, (list, tuple)) else ()
-            if not sizes or not all(_is_whole(size) and size > 0 for size in sizes):
-                raise ValueError(
-                    f"{name}: must name at least one layer of at least one unit, such as (64, 64); got {value!r}."
-                )
-            object.__setattr__(self, name, tuple(int(size) for size in sizes))
-
-    def _make_plain(self) -> None:
-        # A string or a float where a whole number belongs would surface much later, far from its cause. NumPy's numbers
-        # are taken for what they are, and turned into Python's: a checkpoint holds plain values alone.
-        for f in dataclasses.fields(self):
-            value, annotation = getattr(self, f.name), str(f.type)
-            if value is None and "None" in annotation:
-                continue
-            if annotation.startswith("int"):
-                if not _is_whole(value):
-                    raise ValueError(f"{f.name}: must be a whole number, got {value!r}.")
-                object.__setattr__(self, f.name, int(value))
-            elif annotation.startswith("float"):
-                if isinstance(value, bool) or not isinstance(value, Real):
-                    raise ValueError(f"{f.name}: must be a number, got {value!r}.")
-                object.__setattr__(self, f.name, float(value))
-            elif _holds_schedule(f):
-                if not isinstance(value, bool) and isinstance(value, Real):  # `_schedules` looks at the others
-                    object.__setattr__(self, f.name, float(value))
-            elif annotation == "bool" and not isinstance(value, bool):
-                raise ValueError(f"{f.name}: must be True or False, got {value!r}.")
-        object.__setattr__(self, "env_kwargs", _plain(self.env_kwargs, "env_kwargs"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,14 +151,14 @@ class OnPolicyConfig(RunConfig):
     images."""
     shared_encoder: bool = False
     """Let the critic use the policy's encoder, and its recurrent core."""
-    lstm_units: int | None = None
+    lstm_units: Annotated[int, Range(1, MAX_UNITS)] | None = None
     """Units of a recurrent (LSTM) core over the encoder. By default there is none."""
     lstm_layer_norm: bool = False
     """Apply layer normalization inside the LSTM's cells."""
 
     # Collecting
 
-    rollout_steps: int = 2048
+    rollout_steps: Annotated[int, Range(1, MAX_ROLLOUT_STEPS)] = 2048
     """Steps per environment between updates."""
     normalize_obs: bool = True
     """Normalize observations by their running mean and variance."""
@@ -222,16 +166,18 @@ class OnPolicyConfig(RunConfig):
     """Divide rewards by the running standard deviation of the discounted return."""
     advantage_estimator: Literal["returns", "dae", "gae"] = "gae"
     """Bootstrapped returns minus values, one-step temporal differences, or generalized advantage estimation."""
-    gamma: float = 0.99
+    gamma: UnitInterval = 0.99
     """Discount."""
-    gae_lambda: float = 0.95
+    gae_lambda: UnitInterval = 0.95
     """Decay of the trace in generalized advantage estimation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least(1, "rollout_steps", "lstm_units")
-        self._in_unit_interval("gamma", "gae_lambda")
-        self._one_of("encoder", "auto", "mlp", "cnn", "custom")
+        if self.batch_size > MAX_ROWS:
+            raise ValueError(
+                f"rollout_steps: must be at most {MAX_ROWS // self.num_envs:,} with num_envs = {self.num_envs}, got "
+                f"{self.rollout_steps}."
+            )
         if self.lstm_layer_norm and not self.lstm_units:
             raise ValueError("lstm_layer_norm: needs lstm_units, got True without them; give both.")
         if self.lstm_units and self.compile is True:
@@ -263,37 +209,33 @@ class OffPolicyConfig(RunConfig):
 
     # Replay
 
-    replay_size: int = 1_000_000
+    replay_size: Rows = 1_000_000
     """Transitions that the replay buffer holds."""
-    update_after: int = 1_000
+    update_after: NonNegativeInt = 1_000
     """Transitions that are collected before the first update."""
-    batch_size: int = 256
+    batch_size: Rows = 256
     """Transitions, or sequences, per update."""
-    updates_per_step: float = 1.0
+    updates_per_step: PositiveFloat = 1.0
     """Updates for each transition collected."""
-    update_interval: int = 1
+    update_interval: PositiveInt = 1
     """Transitions collected between rounds of updates; a round makes update_interval * updates_per_step of them."""
     overlap: bool = False
     """Choose the next action before a round of updates, not after it: a GPU then learns while the environments are
     stepped. The policy that acts is one round older."""
-    n_step: int = 1
+    n_step: Rows = 1
     """Rewards that a target sums before it bootstraps."""
     normalize_obs: bool = False
     """Normalize observations by their running mean and variance."""
-    gamma: float = 0.99
+    gamma: UnitInterval = 0.99
     """Discount."""
 
     # Logging
 
-    log_interval: int = 1_000
+    log_interval: PositiveInt = 1_000
     """Environment steps between two lines of the log; each holds the newest update's metrics."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least(1, "replay_size", "batch_size", "update_interval", "n_step", "log_interval")
-        self._at_least(0, "update_after")
-        self._positive("updates_per_step")
-        self._in_unit_interval("gamma")
         held = self.replay_size // self.num_envs
         if held < 1:
             raise ValueError(
@@ -305,29 +247,3 @@ class OffPolicyConfig(RunConfig):
                 f"batch_size: must be at most replay_size = {self.replay_size}, of which the replay buffer "
                 f"will hold {held * self.num_envs} (as many of each environment); got {self.batch_size}."
             )
-
-
-def _holds_schedule(f: dataclasses.Field[Any]) -> bool:
-    return str(f.type).startswith("Schedule")
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _plain(value: Any, name: str) -> Any:
-    """Turn a value into one of Python's plain ones, as a checkpoint can hold them."""
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_plain(item, f"{name}[{i}]") for i, item in enumerate(value))
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item, f"{name}[{key!r}]") for key, item in value.items()}
-    raise ValueError(
-        f"{name}: must be a plain value (numbers, text, lists, dicts), got {value!r}. "
-        "For anything else, pass a function that makes the environment in place of its id."
-    )

@@ -98,15 +98,16 @@ class OnPolicyTrainer(Trainer):
         self.actor = Actor(self.agent.policy, seed)
         env, normalizer, takes_bytes = self.env, self.agent.obs_normalizer, self.agent.policy.takes_bytes
         as_bytes = env.observation_dtype == np.uint8 and takes_bytes
-        rollout = RolloutBuffer(
-            config.rollout_steps,
-            env.num_envs,
-            env.observation_dim,
-            self.action_dim,
-            self.actor.device,
-            self.agent.state_dim,
-            torch.uint8 if as_bytes else torch.float32,
-        )
+        with self.close_envs_on_error():
+            rollout = RolloutBuffer(
+                config.rollout_steps,
+                env.num_envs,
+                env.observation_dim,
+                self.action_dim,
+                self.actor.device,
+                self.agent.state_dim,
+                torch.uint8 if as_bytes else torch.float32,
+            )
         self.collector = RolloutCollector(
             env,
             rollout,

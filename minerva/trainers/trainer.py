@@ -7,7 +7,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
@@ -29,9 +28,12 @@ from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.health import Health, Rule
 from minerva.trainers.run import Run, RunState, TrainingResult
-from minerva.utils.cores import keep_freed_memory, usable_cores
+from minerva.utils.cores import check_threads, keep_freed_memory, usable_cores
+from minerva.utils.devices import resolve_device
+from minerva.utils.hardware import is_out_of_memory
 from minerva.utils.modes import mode
 from minerva.utils.precision import full_precision
+from minerva.utils.ranges import LARGEST_INT, Range, whole_number
 from minerva.utils.seeding import initialization_seed
 
 ROWS_PER_THREAD = 256
@@ -84,7 +86,7 @@ class Trainer(ABC):
     ) -> None:
         self.config = config = self.config_class.from_fields(config, fields)
         self.env_name = environments.display_name(env_id)
-        self.seed = whole_number("seed", seed, at_least=0)
+        self.seed = whole_number("seed", seed, Range(0, LARGEST_INT, "be a whole number from 0 on"))
         self.device = resolve_device(device)
         self.run_state = RunState()
         self.last_step: environments.Step | None = None
@@ -127,12 +129,30 @@ class Trainer(ABC):
 
     @contextmanager
     def close_envs_on_error(self) -> Iterator[None]:
-        """Close the environments if a mistake is found after they were made."""
+        """Close the environments if a mistake is found after they were made.
+
+        Raises:
+            ValueError: There is not enough memory for what the settings ask for.
+        """
         try:
             yield
-        except ValueError:
+        except (ValueError, MemoryError, RuntimeError) as error:
             self.close()
+            if is_out_of_memory(error):
+                raise ValueError(f"memory: there is not enough for {self._sizes()}; choose smaller ones.") from error
             raise
+
+    def _sizes(self) -> str:
+        names = (
+            "num_envs",
+            "rollout_steps",
+            "policy_layer_sizes",
+            "critic_layer_sizes",
+            "value_layer_sizes",
+            "lstm_units",
+        )
+        sizes = {name: getattr(self.config, name, None) for name in names}
+        return ", ".join(f"{name} = {value}" for name, value in sizes.items() if value is not None)
 
     def _make_environment(self, env_id: str | EnvFactory) -> environments.BatchedEnvironment:
         return environments.make(
@@ -267,7 +287,7 @@ class Trainer(ABC):
         """
         if total_steps is None:
             total_steps = self.total_steps or DEFAULT_TOTAL_STEPS
-        total_steps = whole_number("total_steps", total_steps, at_least=1)
+        total_steps = whole_number("total_steps", total_steps, Range(1, LARGEST_INT, "be a whole number from 1 on"))
         folder = Path(out_dir) if out_dir is not None else self.out_dir or self.default_folder()
         reason = self.too_short(total_steps)
         if reason is not None:
@@ -283,7 +303,8 @@ class Trainer(ABC):
         self.actor.invalidate()  # the agent may have been given other weights
         threads = torch.get_num_threads()
         useful = max(1, min(self.useful_threads(), threads, usable_cores()))
-        torch.set_num_threads(self.config.torch_threads or useful)
+        check_threads("torch_threads", wanted := self.config.torch_threads or useful)
+        torch.set_num_threads(wanted)
         notes, self.notes = self.notes, []
         self._run = run = Run(self, self.run_state, total_steps, folder, callbacks, notes)
         try:
@@ -454,33 +475,6 @@ class Trainer(ABC):
                     f"checkpoint: {file} was made with {name} = {checkpoint['config'][name]}, got {plain[name]}; "
                     "give the same."
                 )
-
-
-def whole_number(name: str, value: Any, at_least: int) -> int:
-    """Return a whole number, NumPy's too, as Python's.
-
-    Raises:
-        ValueError: It is not a whole number, or too small.
-    """
-    if not isinstance(value, Integral) or value < at_least:
-        raise ValueError(f"{name}: must be a whole number from {at_least} on, got {value!r}.")
-    return int(value)
-
-
-def resolve_device(name: str) -> torch.device:
-    """Turn "auto", "cpu", "cuda" or "cuda:1" into a device.
-
-    Raises:
-        ValueError: It does not exist here.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device: {name!r} is not available here; use auto or cpu.") from error
-    return device
 
 
 def replay_folder(checkpoint: Path) -> Path:

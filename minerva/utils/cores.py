@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 from pathlib import Path
 
 CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -32,6 +33,36 @@ def _cgroup_quota() -> float:
 def _omp_num_threads() -> float:
     number = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     return int(number) if number.strip().isdigit() else math.inf
+
+
+def check_threads(name: str, count: int) -> None:
+    """Check that this process may have so many threads: where a native library is refused one, it ends the process.
+
+    Up to the number of cores nothing is checked, because no system refuses that few.
+
+    Raises:
+        ValueError: The operating system refuses them.
+    """
+    cores = usable_cores()
+    if count > cores and not _can_start(count):
+        raise ValueError(f"{name}: the operating system refuses so many threads, got {count}; use at most {cores}.")
+
+
+def _can_start(count: int) -> bool:
+    finish = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=finish.wait)
+            thread.start()
+            started.append(thread)
+    except (RuntimeError, MemoryError):
+        return False
+    finally:
+        finish.set()
+        for thread in started:
+            thread.join()
+    return True
 
 
 SPIN_COUNT = "1000"

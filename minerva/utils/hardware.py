@@ -1,4 +1,4 @@
-"""The hardware of a measurement, and the peak memory of this process."""
+"""The hardware of a measurement, and the memory of this process."""
 
 from __future__ import annotations
 
@@ -41,3 +41,12 @@ def peak_memory() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out, on the CPU or a GPU."""
+    # torch's allocator of the CPU raises a plain RuntimeError.
+    texts = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
+    )

@@ -6,10 +6,15 @@ import math
 from collections.abc import Callable
 from functools import partial
 from numbers import Real
+from typing import Annotated, Any
+
+from minerva.utils.ranges import NON_NEGATIVE, POSITIVE, Range, as_float, shown
 
 Schedule = float | str | Callable[[float], float]
 """A number; "const_0.2", "lin_2.5e-4", "cos_3e-4" or "exp_1e-3"; or a function of the remaining fraction of training,
 which falls from 1 to 0."""
+PositiveSchedule = Annotated[Schedule, POSITIVE]
+NonNegativeSchedule = Annotated[Schedule, NON_NEGATIVE]
 
 FUNCTION = "function"
 """Placeholder for a function where only plain values can be stored."""
@@ -54,28 +59,41 @@ def as_schedule(name: str, value: Schedule, *, positive: bool = False) -> Callab
         raises a `ValueError` if the user's function returns anything else.
 
     Raises:
-        ValueError: `value` is none of the three, its number is not finite or is negative, or it is the placeholder of a
-            function that was not saved.
+        ValueError: `value` is none of the three, its number is not finite or out of range, or it is the placeholder of
+            a function that was not saved.
     """
     if isinstance(value, str):
         if value == FUNCTION:
             raise ValueError(f"{name}: was a function, which a checkpoint cannot store; give the function again.")
-        kind, _, number = value.partition("_")
+        kind, _, text = value.partition("_")
         try:
-            start = float(number)
+            start = float(text)
         except ValueError:
             kind = ""
         if kind not in _SHAPES:
             raise ValueError(_kind_error(name, value))
-        _check_range(name, start, value, positive)
-        return partial(_SHAPES[kind], start)
+        return partial(_SHAPES[kind], _in_range(name, start, value, positive))
     if callable(value):
         return partial(_call_checked, name, value)
     received: object = value
     if isinstance(received, bool) or not isinstance(received, Real):
         raise ValueError(_kind_error(name, value))
-    _check_range(name, float(value), value, positive)
-    return partial(constant, float(value))
+    number = as_float(received)
+    return partial(constant, _in_range(name, number, number, positive))
+
+
+def checked_schedule(name: str, value: Any, allowed: Range) -> Schedule:
+    """Check a setting, its function for the start of training, and return it; a number becomes a float.
+
+    The placeholder of a function passes: such a config can still be acted with, and training asks for the function.
+
+    Raises:
+        ValueError: It is not a schedule, or out of range.
+    """
+    if isinstance(value, str) and value == FUNCTION:
+        return FUNCTION
+    start = as_schedule(name, value, positive=allowed.low > 0)(1.0)
+    return str(value) if isinstance(value, str) else value if callable(value) else start
 
 
 def plain_schedule(value: Schedule) -> float | str:
@@ -87,13 +105,16 @@ def plain_schedule(value: Schedule) -> float | str:
 
 def _call_checked(name: str, function: Callable[[float], float], remaining: float) -> float:
     try:
-        value = float(function(remaining))
+        result: object = function(remaining)
+        if isinstance(result, (bool, str, bytes)):
+            raise TypeError(f"{type(result).__name__} is not a number")
+        value = float(result)  # type: ignore[arg-type]  # whatever else Python can convert
     except Exception as error:
         raise ValueError(
             f"{name}: its function must return a number for the remaining fraction {remaining}, but failed "
             f"({type(error).__name__}: {error})."
         ) from error
-    if not (math.isfinite(value) and value >= 0):
+    if not 0 <= value <= NON_NEGATIVE.high:
         raise ValueError(
             f"{name}: its function must return a finite number that is at least 0, got {value} for the remaining "
             f"fraction {remaining}."
@@ -101,15 +122,15 @@ def _call_checked(name: str, function: Callable[[float], float], remaining: floa
     return value
 
 
-def _check_range(name: str, start: float, received: object, positive: bool) -> None:
-    if not math.isfinite(start):
-        raise ValueError(f"{name}: must be finite, got {received!r}.")
-    if not (start > 0 if positive else start >= 0):
-        raise ValueError(f"{name}: must be {'greater than' if positive else 'at least'} 0, got {received!r}.")
+def _in_range(name: str, start: float, received: object, positive: bool) -> float:
+    if math.isnan(start):
+        raise ValueError(f"{name}: must be finite, got {shown(received)}.")
+    (POSITIVE if positive else NON_NEGATIVE).check(name, start, received)
+    return start
 
 
 def _kind_error(name: str, received: object) -> str:
     return (
         f"{name}: must be a number, a string such as 'lin_2.5e-4', 'cos_3e-4', 'exp_1e-3' or 'const_0.2', or a "
-        f"function of the remaining fraction; got {received!r}."
+        f"function of the remaining fraction; got {shown(received)}."
     )

@@ -9,21 +9,17 @@ import pytest
 from minerva import cli
 from minerva.cli.options import parse, setting_groups, train_options
 from minerva.trainers.config import RunConfig
-from minerva.utils.schedules import Schedule
+from minerva.utils.schedules import PositiveSchedule
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled(RunConfig):
     # Rates
 
-    rate: Schedule = 3e-4
+    rate: PositiveSchedule = 3e-4
     """How fast it learns."""
-    bound: Schedule | None = "const_0.2"
+    bound: PositiveSchedule | None = "const_0.2"
     """How far it may go."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._schedules("rate", "bound")
 
 
 def read(*words: str, defaults: RunConfig | None = None) -> tuple[Any, Any]:

@@ -307,7 +307,7 @@ def test_values_that_are_not_finite(allowed: bool) -> None:
 def test_settings_that_contradict_each_other() -> None:
     with pytest.raises(ValueError, match="vectorization: must be 'sync' with backend 'envpool'"):
         RunConfig(backend="envpool", vectorization="subprocess")
-    with pytest.raises(ValueError, match="backend: must be 'auto' or 'gymnasium' or 'envpool', got 'pool'"):
+    with pytest.raises(ValueError, match="backend: must be 'auto', 'gymnasium' or 'envpool', got 'pool'"):
         RunConfig(backend="pool")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="pool_threads: must be at least 1, got 0"):
         RunConfig(pool_threads=0)

@@ -109,3 +109,12 @@ def test_known_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     # Without Shimmy's own names of the suite.
     monkeypatch.setitem(gymnasium.registry, "dm_control/cheetah-run-v0", gymnasium.spec("Pendulum-v1"))
     assert known_ids() == names
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date")
+def test_ids_that_only_say_where_an_environment_has_gone_are_not_listed() -> None:
+    resolve("dm_control/cartpole/swingup")().close()  # imports Shimmy, which registers its adapters
+    gone = {"GymV21Environment-v0", "GymV26Environment-v0", "Ant-v2", "Hopper-v3"}
+    assert gone <= set(gymnasium.registry) and not gone & set(known_ids())
+    with pytest.raises(ValueError, match=r"env: Ant-v2 could not be made with no arguments: .*gymnasium-robotics"):
+        resolve("Ant-v2")()

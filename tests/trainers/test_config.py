@@ -18,7 +18,7 @@ from minerva.trainers import config as run_config
 from minerva.trainers.config import RunConfig
 from minerva.trainers.ppo import config as ppo_config
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.utils.schedules import Schedule
+from minerva.utils.schedules import NonNegativeSchedule, PositiveSchedule
 
 SPECIFIED = {
     "gamma": 0.99, "gae_lambda": 0.95, "update_epochs": 10, "minibatch_size": 64, "policy_lr": 3e-4, "clip_ratio": 0.2,
@@ -80,7 +80,7 @@ def test_every_field_has_help() -> None:
         ({"optimizer_type": "rmsprop"}, "optimizer_type: must be 'adam' or 'sgd', got 'rmsprop'"),
         ({"advantage_estimator": "td"}, "advantage_estimator: must be 'gae' or 'returns', got 'td'"),
         ({"vectorization": "threads"}, "vectorization: must be 'sync' or 'subprocess', got 'threads'"),
-        ({"wandb": "on"}, "wandb: must be 'off' or 'offline' or 'online', got 'on'"),
+        ({"wandb": "on"}, "wandb: must be 'off', 'offline' or 'online', got 'on'"),
         ({"policy_layer_sizes": ()}, r"policy_layer_sizes: must name at least one layer.*got \(\)"),
         ({"critic_layer_sizes": []}, r"critic_layer_sizes: must name at least one layer.*got \[\]"),
         ({"critic_layer_sizes": (64, 0)}, r"critic_layer_sizes: must name at least one layer of at least one unit"),
@@ -149,17 +149,12 @@ def test_batch_size() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled(RunConfig):
-    rate: Schedule = 3e-4
+    rate: PositiveSchedule = 3e-4
     """Has to be positive."""
-    bonus: Schedule = 0.0
+    bonus: NonNegativeSchedule = 0.0
     """May be 0."""
-    bound: Schedule | None = None
+    bound: PositiveSchedule | None = None
     """May be left out."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._schedules("rate", "bound")
-        self._schedules("bonus", positive=False)
 
 
 def half(share: float) -> float:

@@ -12,7 +12,7 @@ from minerva import checkpointing
 from minerva.checkpointing import CheckpointError
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.trainer import PPOTrainer
-from minerva.utils.schedules import Schedule
+from minerva.utils.schedules import PositiveSchedule
 from tests.trainers.ppo.small_run import (
     ROLLOUT,
     TOTAL,
@@ -175,12 +175,8 @@ def test_going_on_with_another_kind_of_device_is_told(tmp_path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled(PPOConfig):
-    bonus: Schedule = 0.1
+    bonus: PositiveSchedule = 0.1
     """A setting of every kind of schedule."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._schedules("bonus")
 
 
 class ScheduledTrainer(PPOTrainer):

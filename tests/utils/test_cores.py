@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +63,23 @@ def test_threads_wait_briefly_unless_the_user_sets_how(
         [sys.executable, "-c", code], env={**clean, **given}, capture_output=True, text=True, check=True
     )
     assert answer.stdout.split() == [str(expected), str(bool(before))]
+
+
+LIMITED = """
+import resource
+from minerva.utils.cores import check_threads
+
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, used + 2**31))  # the stacks of 1000 threads take 8 GB
+check_threads("torch_threads", 8)
+check_threads("torch_threads", 1000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_more_threads_than_the_operating_system_allows() -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=60, check=False)
+    *_, last = done.stderr.splitlines()
+    assert re.fullmatch(
+        r"ValueError: torch_threads: the operating system refuses so many threads, got 1000; use at most \d+\.", last
+    )

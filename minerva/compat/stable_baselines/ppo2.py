@@ -32,7 +32,7 @@ from minerva.environments.spaces import action_converter, flat_size, rows_of, sp
 from minerva.networks.heads import BernoulliHead, DistParams, GaussianHead
 from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.run import RunState
-from minerva.trainers.trainer import resolve_device
+from minerva.utils.devices import resolve_device
 from minerva.utils.schedules import Schedule
 from minerva.utils.seeding import initialization_seed, torch_generator
 

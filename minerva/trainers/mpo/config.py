@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from minerva.trainers.config import OffPolicyConfig
+from minerva.trainers.config import LayerSizes, OffPolicyConfig, Repeats, Rows
+from minerva.utils.ranges import SMALLEST_FLOAT, FiniteFloat, PositiveFloat, PositiveInt, Range, UnitInterval
+
+_SHARE = Range(SMALLEST_FLOAT, 1, "lie in (0, 1], or be None", "lie in (0, 1], or be None")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,82 +17,73 @@ class MPOConfig(OffPolicyConfig):
 
     # Networks
 
-    policy_layer_sizes: tuple[int, ...] = (256, 256)
+    policy_layer_sizes: LayerSizes = (256, 256)
     """Units of the policy's hidden layers."""
-    critic_layer_sizes: tuple[int, ...] = (256, 256)
+    critic_layer_sizes: LayerSizes = (256, 256)
     """Units of the critic's hidden layers."""
 
     # Critic
 
-    q_lr: float = 3e-4
+    q_lr: PositiveFloat = 3e-4
     """Learning rate of the critic."""
-    target_networks_update_period: int = 100
+    target_networks_update_period: PositiveInt = 100
     """Updates after which the target networks become copies of the online ones."""
-    target_tau: float | None = None
+    target_tau: Annotated[float, _SHARE] | None = None
     """Instead, let the target networks follow as a moving average, by this share per update."""
     use_retrace: bool = False
     """Fit the critic to Retrace targets on sequences."""
-    retrace_steps: int = 2
+    retrace_steps: Rows = 2
     """Length of these sequences."""
-    retrace_mc_actions: int = 8
+    retrace_mc_actions: Repeats = 8
     """Actions that the value of a state is averaged over, in Retrace."""
-    retrace_lambda: float = 0.95
+    retrace_lambda: UnitInterval = 0.95
     """Decay of Retrace's traces."""
 
     # Expectation
 
-    action_samples: int = 20
+    action_samples: Repeats = 20
     """Actions sampled in each state."""
     shared_critic_pass: bool = False
     """Improve the policy in the states that the critic's targets look at, with the same actions, as Acme does: half of
     the work, and another algorithm."""
-    kl_epsilon: float = 0.1
+    kl_epsilon: PositiveFloat = 0.1
     """Bound on the KL divergence of the improved policy from the target policy."""
-    temperature_init: float = 1.0
+    temperature_init: FiniteFloat = 1.0
     """Initial parameter of the temperature, before the softplus."""
-    temperature_lr: float = 3e-4
+    temperature_lr: PositiveFloat = 3e-4
     """Learning rate of the temperature."""
     action_penalization: bool = False
     """Let the improved policy avoid actions outside the bounds as well."""
-    epsilon_penalty: float = 0.001
+    epsilon_penalty: PositiveFloat = 0.001
     """Bound on the KL divergence of that."""
 
     # Maximization
 
-    policy_lr: float = 3e-4
+    policy_lr: PositiveFloat = 3e-4
     """Learning rate of the policy; divided by m_steps."""
-    m_steps: int = 1
+    m_steps: Repeats = 1
     """Policy steps per update, with the same actions and weights."""
-    mstep_kl_epsilon: float = 0.1
+    mstep_kl_epsilon: PositiveFloat = 0.1
     """Bound on the KL divergence of the policy from the target policy, per action dimension."""
-    mstep_kl_epsilon_stddev: float | None = None
+    mstep_kl_epsilon_stddev: PositiveFloat | None = None
     """The bound for the standard deviation. By default the same."""
-    lambda_init: float = 1.0
+    lambda_init: PositiveFloat = 1.0
     """Initial value of the Lagrange multipliers, where the two settings below are None."""
-    lambda_lr: float = 3e-4
+    lambda_lr: PositiveFloat = 3e-4
     """Learning rate of the Lagrange multipliers."""
-    init_log_alpha_mean: float | None = 10.0
+    init_log_alpha_mean: FiniteFloat | None = 10.0
     """Initial parameters of the mean's multipliers, before the softplus."""
-    init_log_alpha_stddev: float | None = 1000.0
+    init_log_alpha_stddev: FiniteFloat | None = 1000.0
     """Initial parameters of the standard deviation's multipliers, before the softplus."""
 
     # Optimizer
 
-    max_grad_norm: float = 1.0
-    """Larger gradients are scaled down to this norm: the critic's, the policy's, and that of all multipliers."""
+    max_grad_norm: PositiveFloat | None = 1.0
+    """Larger gradients are scaled down to this norm: the critic's, the policy's, and that of all multipliers; None
+    for no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._layers("policy_layer_sizes", "critic_layer_sizes")
-        self._at_least(1, "target_networks_update_period", "action_samples", "m_steps")
-        self._at_least(1, "retrace_steps", "retrace_mc_actions")
-        self._positive("q_lr", "policy_lr", "temperature_lr", "lambda_lr", "max_grad_norm")
-        self._positive("kl_epsilon", "epsilon_penalty", "mstep_kl_epsilon", "lambda_init")
-        if self.mstep_kl_epsilon_stddev is not None:
-            self._positive("mstep_kl_epsilon_stddev")
-        self._in_unit_interval("retrace_lambda")
-        if self.target_tau is not None and not 0 < self.target_tau <= 1:
-            raise ValueError(f"target_tau: must lie in (0, 1], or be None, got {self.target_tau}.")
         if self.use_retrace and self.n_step > 1:
             raise ValueError(
                 f"n_step: must be 1 together with use_retrace, which sums rewards itself; got {self.n_step}. "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from minerva.trainers.config import OnPolicyConfig
-from minerva.utils.schedules import Schedule, as_schedule, linear
+from minerva.trainers.config import LayerSizes, OnPolicyConfig, Repeats, Rows
+from minerva.utils.ranges import FiniteFloat, NonNegativeFloat, PositiveFloat, Range
+from minerva.utils.schedules import NonNegativeSchedule, PositiveSchedule, as_schedule, linear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,11 +16,11 @@ class PPOConfig(OnPolicyConfig):
 
     # Networks
 
-    policy_layer_sizes: tuple[int, ...] = (64, 64)
+    policy_layer_sizes: LayerSizes = (64, 64)
     """Units of the policy's hidden layers."""
-    critic_layer_sizes: tuple[int, ...] = (64, 64)
+    critic_layer_sizes: LayerSizes = (64, 64)
     """Units of the critic's hidden layers."""
-    log_std_init: float = 0.0
+    log_std_init: Annotated[float, Range(-20, 20)] = 0.0
     """Initial logarithm of the policy's standard deviation, for continuous actions."""
 
     # Collecting
@@ -31,15 +32,15 @@ class PPOConfig(OnPolicyConfig):
 
     # Updating
 
-    update_epochs: int = 10
+    update_epochs: Repeats = 10
     """Passes over a rollout."""
-    minibatch_size: int = 64
+    minibatch_size: Rows = 64
     """Samples per gradient step."""
-    clip_ratio: Schedule = 0.2
+    clip_ratio: PositiveSchedule = 0.2
     """How far the probability ratio may move before its gradient is cut. A number, or a schedule (see policy_lr)."""
     clip_vloss: bool = True
     """Clip the value loss in the same way."""
-    clip_ratio_vf: Schedule | None = None
+    clip_ratio_vf: PositiveSchedule | None = None
     """How far values may move with clip_vloss, on the scale of the returns. By default as far as clip_ratio."""
     norm_adv: bool = True
     """Normalize advantages in each minibatch."""
@@ -47,18 +48,18 @@ class PPOConfig(OnPolicyConfig):
     """Use the unbiased standard deviation for that; otherwise that of the samples themselves."""
     recompute_advantages: bool = False
     """Estimate advantages and returns again before each epoch, with the critic as it is then."""
-    ent_coef: Schedule = 0.0
+    ent_coef: NonNegativeSchedule = 0.0
     """Weight of the entropy bonus. A number, or a schedule (see policy_lr)."""
-    vf_coef: float = 0.5
+    vf_coef: NonNegativeFloat = 0.5
     """Weight of the value loss."""
-    max_grad_norm: float | None = 0.5
+    max_grad_norm: PositiveFloat | None = 0.5
     """Larger gradients are scaled down to this norm; None for no limit."""
-    target_kl: float | None = 0.02
+    target_kl: FiniteFloat | None = 0.02
     """Stop an update early, after the epoch in which the KL divergence passes this; None or 0 for no early stop."""
 
     # Optimizer
 
-    policy_lr: Schedule = 3e-4
+    policy_lr: PositiveSchedule = 3e-4
     """Learning rate of policy and critic. A number, or a schedule: "lin_2.5e-4" falls to 0 in a line, "cos_2.5e-4"
     along a cosine, "exp_2.5e-4" to a hundredth, "const_2.5e-4" stays; from Python also a function of the share of
     training that remains."""
@@ -67,14 +68,6 @@ class PPOConfig(OnPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._layers("policy_layer_sizes", "critic_layer_sizes")
-        self._at_least(1, "update_epochs", "minibatch_size")
-        self._at_least(0, "vf_coef")
-        self._schedules("clip_ratio", "clip_ratio_vf", "policy_lr")
-        self._schedules("ent_coef", positive=False)
-        if self.max_grad_norm is not None:
-            self._positive("max_grad_norm")
-        self._one_of("advantage_estimator", "gae", "returns")
         if self.lstm_units:
             self._check_sequences()
         if self.minibatch_size > self.batch_size:

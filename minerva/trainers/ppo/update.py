@@ -137,7 +137,7 @@ class Updater:
         self._optimizer = Optimizer(
             self._module,
             1.0,  # `update` multiplies it by the scheduled learning rate
-            float("inf") if config.max_grad_norm is None else config.max_grad_norm,
+            config.max_grad_norm,
             config.optimizer_type,
             config.sgd_momentum,
             in_place=not any(acceleration),

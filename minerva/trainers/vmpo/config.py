@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from minerva.trainers.config import OnPolicyConfig
+from minerva.trainers.config import LayerSizes, OnPolicyConfig, Repeats, Rows
+from minerva.utils.ranges import SMALLEST_FLOAT, PositiveFloat, Range
+
+_LOG_STD = Range(-20, 2, "lie between -20 and 2", "lie between -20 and 2", "; 0 is a deviation of 1")
+_SHARE = Range(SMALLEST_FLOAT, 1, "lie in (0, 1]", "lie in (0, 1]", "; 0.5 keeps the better half")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,14 +18,14 @@ class VMPOConfig(OnPolicyConfig):
 
     # Networks
 
-    policy_layer_sizes: tuple[int, ...] = (256, 256)
+    policy_layer_sizes: LayerSizes = (256, 256)
     """Units of the policy's hidden layers."""
-    value_layer_sizes: tuple[int, ...] = (256, 256)
+    value_layer_sizes: LayerSizes = (256, 256)
     """Units of the critic's hidden layers; not used with shared_encoder."""
     ppo_like_backbone: bool = False
     """Orthogonal layers and tanh, and for continuous actions a standard deviation that does not depend on the state, as
     in PPO."""
-    log_std_init: float = 0.0
+    log_std_init: Annotated[float, _LOG_STD] = 0.0
     """Initial logarithm of that standard deviation; not used without ppo_like_backbone."""
 
     # Collecting
@@ -33,53 +37,42 @@ class VMPOConfig(OnPolicyConfig):
 
     normalize_advantages: bool = True
     """Normalize advantages over the rollout."""
-    topk_fraction: float = 0.5
+    topk_fraction: Annotated[float, _SHARE] = 0.5
     """Share of the samples that is kept: those with the largest advantages."""
-    epsilon_eta: float = 0.1
+    epsilon_eta: PositiveFloat = 0.1
     """Bound on the KL divergence of the weights from equal ones."""
-    temperature_init: float = 1.0
+    temperature_init: PositiveFloat = 1.0
     """Initial temperature."""
-    temperature_lr: float = 1e-4
+    temperature_lr: PositiveFloat = 1e-4
     """Learning rate of the temperature."""
 
     # Maximization
 
-    m_steps: int = 1
+    m_steps: Repeats = 1
     """Passes over the rollout per update."""
-    minibatches: int = 1
+    minibatches: Rows = 1
     """Minibatches per pass, shuffled again each time, with one gradient step for each."""
     recompute_advantages: bool = False
     """Estimate advantages and weigh the samples again before each pass."""
-    policy_lr: float = 5e-4
+    policy_lr: PositiveFloat = 5e-4
     """Learning rate of the policy."""
-    value_lr: float = 1e-3
+    value_lr: PositiveFloat = 1e-3
     """Learning rate of the critic."""
     anneal_lr: bool = False
     """Let both learning rates fall linearly to 0 over the run."""
-    epsilon_mu: float = 0.01
+    epsilon_mu: PositiveFloat = 0.01
     """Bound on the KL divergence that the change of the mean makes; for discrete actions on the whole divergence."""
-    epsilon_sigma: float = 0.01
+    epsilon_sigma: PositiveFloat = 0.01
     """Bound on the KL divergence that the change of the standard deviation makes; not used for discrete actions."""
-    alpha_lr: float = 1e-4
+    alpha_lr: PositiveFloat = 1e-4
     """Learning rate of the Lagrange multipliers of these bounds, which start at 1."""
     control_variate: bool = False
     """Subtract the sampling noise from the weighted likelihood: 0 on average, and a good part of the variance."""
-    max_grad_norm: float = 10.0
-    """Larger gradients of policy and critic are scaled down to this norm."""
+    max_grad_norm: PositiveFloat | None = 10.0
+    """Larger gradients of policy and critic are scaled down to this norm; None for no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._layers("policy_layer_sizes", "value_layer_sizes")
-        self._at_least(1, "m_steps", "minibatches")
-        self._positive("epsilon_eta", "epsilon_mu", "epsilon_sigma", "temperature_init", "max_grad_norm")
-        self._positive("policy_lr", "value_lr", "temperature_lr", "alpha_lr")
-        self._one_of("advantage_estimator", "returns", "dae", "gae")
-        if not -20 <= self.log_std_init <= 2:
-            raise ValueError(
-                f"log_std_init: must lie between -20 and 2, got {self.log_std_init}; 0 is a deviation of 1."
-            )
-        if not 0 < self.topk_fraction <= 1:
-            raise ValueError(f"topk_fraction: must lie in (0, 1], got {self.topk_fraction}; 0.5 keeps the better half.")
         if self.lstm_units and self.minibatches > 1:
             raise ValueError(
                 f"minibatches: must be 1 for a recurrent policy (lstm_units), whose sequences stay whole; got "

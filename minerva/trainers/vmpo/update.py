@@ -303,11 +303,11 @@ class Updater:
         self._buffers = policy.encoder_buffers()
         modules = FlatModule(policy), FlatModule(alphas), FlatModule(temperature)
         rates = modules[0].fill_by_prefix({"policy_": config.policy_lr, "value_": config.value_lr})
-        unclipped, kind, momentum = float("inf"), config.optimizer_type, config.sgd_momentum
+        kind, momentum = config.optimizer_type, config.sgd_momentum
         self.optimizers = Optimizers(
             Optimizer(modules[0], rates, config.max_grad_norm, kind, momentum),
-            Optimizer(modules[1], config.alpha_lr, unclipped, kind, momentum, minimum=MINIMUM),
-            Optimizer(modules[2], config.temperature_lr, unclipped, kind, momentum, minimum=MINIMUM),
+            Optimizer(modules[1], config.alpha_lr, None, kind, momentum, minimum=MINIMUM),
+            Optimizer(modules[2], config.temperature_lr, None, kind, momentum, minimum=MINIMUM),
         )
         self.state = TrainState(*(Learnable.start(module.vector) for module in modules))
         self.skipped = 0

@@ -30,7 +30,7 @@ def test_defaults_are_the_specifications() -> None:
             {"topk_fraction": 0.1, "rollout_steps": 3, "num_envs": 3},
             r"topk_fraction: must keep at least one of 4 samples, half of rollout_steps \* num_envs = 3 \* 3 .* 0.1",
         ),
-        ({"advantage_estimator": "td"}, "advantage_estimator: must be 'returns' or 'dae' or 'gae', got 'td'"),
+        ({"advantage_estimator": "td"}, "advantage_estimator: must be 'returns', 'dae' or 'gae', got 'td'"),
         ({"optimizer_type": "rmsprop"}, "optimizer_type: must be 'adam' or 'sgd', got 'rmsprop'"),
         ({"log_std_init": 2.5}, "log_std_init: must lie between -20 and 2, got 2.5; 0 is a deviation of 1"),
         ({"log_std_init": float("nan")}, "log_std_init: must lie between -20 and 2, got nan"),
@@ -50,7 +50,7 @@ def test_defaults_are_the_specifications() -> None:
             {"lstm_units": 4, "compile": True},
             r"compile: True is not for recurrent policies \(lstm_units\); use 'auto'",
         ),
-        ({"encoder": "lstm"}, "encoder: must be 'auto' or 'mlp' or 'cnn' or 'custom', got 'lstm'"),
+        ({"encoder": "lstm"}, "encoder: must be 'auto', 'mlp', 'cnn' or 'custom', got 'lstm'"),
         ({"compile": "yes"}, "compile: must be 'auto', True or False, got 'yes'"),
     ],
 )
