@@ -6,7 +6,7 @@ import csv
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,6 +32,7 @@ class CsvLogger:
 
     Args:
         path: The file. An existing one is continued; an incomplete last row of a killed run is removed.
+        warn: Called with one sentence where rows are missing; `warnings.warn` by default.
 
     Raises:
         ValueError: The file exists and has another header.
@@ -41,8 +42,9 @@ class CsvLogger:
     required: ClassVar[bool] = True
     """In a `LoggerList`, errors of this logger stop the run."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, warn: Callable[[str], None] | None = None) -> None:
         self.path = Path(path)
+        self._report = warn
         # Unbuffered: a child process that an environment forks would write its copy of a buffer again at exit. Rows
         # wait in `_pending`, which only `flush` writes.
         self._file = self.path.open("a+b", buffering=0)
@@ -72,6 +74,10 @@ class CsvLogger:
             written = self._file.write(self._pending)
             del self._pending[:written]
         self._next_flush = time.monotonic() + _FLUSH_SECONDS
+
+    def discard(self) -> None:
+        """Forget the buffered rows: the file may belong to another process now."""
+        self._pending.clear()
 
     def position(self) -> int:
         """Write every row to disk and return the file's length in bytes, for the checkpoint."""
@@ -154,4 +160,8 @@ class CsvLogger:
         return os.fstat(self._file.fileno()).st_size
 
     def _warn(self, what: str) -> None:
-        warnings.warn(f"{self.path} does not match its checkpoint: {what}.", RuntimeWarning, stacklevel=3)
+        text = f"{self.path} does not match its checkpoint: {what}."
+        if self._report is not None:
+            self._report(text)
+        else:
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
