@@ -31,8 +31,9 @@ from minerva.utils.folder_lock import FILE_NAME
 ROLLOUT = 16
 LONG = 10**6
 SETTINGS = [
-    "--preset", "none", "--rollout-steps", str(ROLLOUT), "--minibatch-size", "8", "--eval-episodes", "0", "--no-console",
-    "--checkpoint-interval", "64", "--policy-layer-sizes", "8", "--critic-layer-sizes", "8", "--no-compile",
+    "--preset", "none", "--rollout-steps", str(ROLLOUT), "--minibatch-size", "8", "--eval-episodes", "0",
+    "--no-console", "--checkpoint-interval", "64",
+    "--policy-layer-sizes", "8", "--critic-layer-sizes", "8", "--compile", "False",
 ]  # fmt: skip
 TIMEOUT = 120.0
 
