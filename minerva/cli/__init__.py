@@ -124,14 +124,14 @@ def _train_or_resume(arguments: list[str]) -> int:
 
 def _train(algo: str, arguments: list[str]) -> int:
     run = _parse_run("train", algo, arguments)
-    options = run.options
+    options, start = run.options, Path.cwd()  # an environment may change the current folder
     trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config)
     if run.note is not None:
         trainer.notes.append(run.note)
     try:
         if options.init_from is not None:
-            trainer.init_from(options.init_from)
-        return _run(trainer, options.total_steps, options.out_dir or trainer.default_folder())
+            trainer.init_from(_seen_from(start, options.init_from))
+        return _run(trainer, options.total_steps, options.out_dir or trainer.default_folder(), start)
     finally:
         trainer.close()
 
@@ -180,33 +180,41 @@ def _resume(algo: str | None, options: ResumeOptions) -> int:
     taken = run["env_steps"]
     if total_steps < taken:
         raise UsageError(f"--total-steps: must be at least {taken}, the steps taken so far, got {total_steps}.")
+    start = Path.cwd()  # an environment may change it
     trainer = api.make_trainer(made_by, env_id, checkpoint["seed"], device, config)
     try:
-        trainer.load(options.resume)
-        return _run(trainer, total_steps, path.parent)
+        trainer.load(_seen_from(start, options.resume))
+        return _run(trainer, total_steps, path.parent, start)
     finally:
         trainer.close()
 
 
-def _run(trainer: Trainer, total_steps: int, folder: Path) -> int:
+def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path) -> int:
+    from minerva.utils.folder_lock import FolderLostError
+
     last, taken = folder / f"{trainer.algorithm}_last.pt", trainer.env_steps
     try:
-        result = trainer.train(total_steps, out_dir=folder)
+        result = trainer.train(total_steps, out_dir=_seen_from(start, folder))
     except BaseException as error:
         started = trainer.env_steps > taken or not isinstance(error, ValueError)  # otherwise: a user's mistake
-        if started and last.exists():
+        if started and not isinstance(error, FolderLostError) and (start / last).exists():
             print(f"Resume with: minerva train --resume {shlex.quote(str(folder))}", flush=True)
         raise
-    if last.exists():
+    if (start / last).exists():
         print()
         for when, evaluation in (("Before", result.first_evaluation), ("After", result.last_evaluation)):
             if evaluation is not None:
                 print(f"{when:<10} {_returns(evaluation)}")
-        print(f"Run        {result.out_dir}")
+        print(f"Run        {folder}")
         print(f"Checkpoint {last}")
     if result.env_steps == taken > 0:
         print("The run has already taken all its steps; give a larger --total-steps to continue.")
     return 0
+
+
+def _seen_from(start: Path, path: Path) -> Path:
+    """Return a path that was given in one folder so that it is valid in the current one; as it was given, if it is."""
+    return path if Path.cwd() == start else start / path
 
 
 def _returns(evaluation: Evaluation) -> str:

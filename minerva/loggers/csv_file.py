@@ -7,7 +7,7 @@ import io
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from minerva.loggers.base import Logger
@@ -34,6 +34,7 @@ class CsvLogger(Logger):
 
     Args:
         path: The file. An existing one is continued; an incomplete last row of a killed run is removed.
+        warn: Called with one sentence where rows are missing; `warnings.warn` by default.
 
     Raises:
         ValueError: The file exists and has another header.
@@ -42,8 +43,9 @@ class CsvLogger(Logger):
 
     required = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, warn: Callable[[str], None] | None = None) -> None:
         self.path = Path(path)
+        self._report = warn
         # Unbuffered: a child process that an environment forks would write its copy of a buffer again at exit. Rows
         # wait in `_pending`, which only `flush` writes.
         self._file = self.path.open("a+b", buffering=0)
@@ -74,6 +76,10 @@ class CsvLogger(Logger):
             written = self._file.write(self._pending)
             del self._pending[:written]
         self._next_flush = time.monotonic() + _FLUSH_SECONDS
+
+    def discard(self) -> None:
+        """Forget the buffered rows: the file may belong to another process now."""
+        self._pending.clear()
 
     def position(self) -> int:
         """Write every row to disk and return the file's length in bytes, for the checkpoint."""
@@ -145,4 +151,8 @@ class CsvLogger(Logger):
         return os.fstat(self._file.fileno()).st_size
 
     def _warn(self, what: str) -> None:
-        warnings.warn(f"{self.path} does not match its checkpoint: {what}.", RuntimeWarning, stacklevel=3)
+        text = f"{self.path} does not match its checkpoint: {what}."
+        if self._report is not None:
+            self._report(text)
+        else:
+            warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -52,7 +52,7 @@ def save(
     Raises:
         OSError: They could not be written (for example, the disk is full); the folder is unchanged.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # not its parents: a run's folder that was deleted stays so
     kept = [entry for entry in known if entry["first"] + entry["steps"] > begin and _exists(folder, entry)]
     if kept and kept[-1]["steps"] < steps and kept[-1]["first"] + kept[-1]["steps"] < end:
         kept.pop()

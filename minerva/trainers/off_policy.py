@@ -136,7 +136,8 @@ class OffPolicyTrainer(Trainer):
             callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
 
         Raises:
-            ValueError: The folder holds another run, or cannot be written to.
+            ValueError: The folder holds another run or is in use by another process, or cannot be written to.
+            FolderLostError: It was deleted or taken over in the middle of the run.
         """
         given = {"update_after": update_after, "batch_size": batch_size}
         changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -19,12 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from minerva import checkpointing
 from minerva.callbacks import CallbackLike, CallbackList
 from minerva.environments import Step
 from minerva.evaluation import Evaluation
 from minerva.loggers import ConsoleLogger, CsvLogger, Logger, LoggerList, open_tensorboard, open_wandb
 from minerva.loggers.base import check_name
+from minerva.trainers.run_folder import (
+    ImportantNote,
+    Version,
+    append_note,
+    holds_a_run,
+    last_version,
+    make_folder,
+    write_description,
+)
+from minerva.utils.folder_lock import FolderLock, FolderLostError
 
 if TYPE_CHECKING:
     from minerva.trainers.trainer import Trainer
@@ -44,11 +51,12 @@ class RunState:
     best_return: float = -float("inf")  # highest mean return of an evaluation so far
     log_position: int = 0  # length of the log in bytes
     total_steps: int | None = None  # of the newest call of `train`
-    out_dir: Path | None = None
+    out_dir: Path | None = None  # absolute: an environment may change the current folder
+    last_checkpoint: Version = None  # the last checkpoint in `out_dir` when this process read or wrote it
 
     def to_plain(self) -> dict[str, Any]:
-        """Return what a checkpoint holds: everything but the folder."""
-        return {name: value for name, value in asdict(self).items() if name != "out_dir"}
+        """Return what a checkpoint holds: everything but the folder and what is in it."""
+        return {name: value for name, value in asdict(self).items() if name not in ("out_dir", "last_checkpoint")}
 
 
 @dataclass(frozen=True)
@@ -73,9 +81,9 @@ class Run:
         trainer: What is trained. The run asks it to begin, to evaluate and to save.
         state: How far the run has come; kept up to date.
         total_steps: When the run ends.
-        out_dir: The folder.
+        out_dir: The folder, as an absolute path.
         callbacks: The user's.
-        notes: Said at the start.
+        shown: The folder as the user gave it, for messages.
     """
 
     def __init__(
@@ -85,19 +93,21 @@ class Run:
         total_steps: int,
         out_dir: Path,
         callbacks: CallbackLike,
-        notes: Sequence[str] = (),
+        shown: Path,
     ) -> None:
         self.trainer = trainer
         self.state = state
-        self._notes = notes
         self.total_steps = total_steps
         self.out_dir = out_dir
+        self.shown = shown
         self.callbacks = CallbackList(callbacks)
         self.first_evaluation: Evaluation | None = None
         self.last_evaluation: Evaluation | None = None
         self.stopped_by: str | None = None
         self._stop_signal: int | None = None
-        self._previous_handlers: dict[int, Any] = {}
+        self._console: ConsoleLogger | None = None
+        self._lock = FolderLock(out_dir, shown)
+        self._closing = ExitStack()
         self._between_steps = False
         self._eval_interval = trainer.config.eval_interval or max(1, total_steps // EVALUATIONS_PER_RUN)
         self._start_steps = state.env_steps
@@ -105,35 +115,65 @@ class Run:
     # Opening and closing
 
     def __enter__(self) -> Self:
+        make_folder(self.out_dir, self.shown)
+        self._lock.acquire()
+        self._closing.callback(self._lock.release)
+        try:
+            resumed = self._check_folder()
+            self._open(resumed)
+            self._start(resumed)
+        except BaseException:
+            self._closing.close()
+            raise
+        return self
+
+    def _check_folder(self) -> bool:
+        """Return whether the folder holds this run; only now, because before the lock another may have trained in it.
+
+        Raises:
+            ValueError: It holds another run, or more of this one than was loaded.
+        """
+        state = self.state
+        if not (state.started and state.out_dir == self.out_dir):
+            if holds_a_run(self.out_dir):
+                raise ValueError(
+                    f"out_dir: {self.shown} holds a run already. Resume it (--resume, or trainer.load), or choose "
+                    "another."
+                )
+            return False
+        version = last_version(self.out_dir, self.trainer.algorithm)
+        if version not in (None, state.last_checkpoint):
+            raise ValueError(
+                f"out_dir: another process has trained the run in {self.shown} since it was loaded at step "
+                f"{state.env_steps:,}; load it again."
+            )
+        return True
+
+    def _open(self, resumed: bool) -> None:
         trainer, state = self.trainer, self.state
-        resumed = state.started and state.out_dir == self.out_dir
-        make_folder(self.out_dir)
-        self._csv = CsvLogger(self.out_dir / "metrics.csv")
-        if resumed:
-            self._csv.truncate(state.log_position)
-        state.total_steps = self.total_steps
-        self._console: ConsoleLogger | None = None
+        self._csv = CsvLogger(self.out_dir / "metrics.csv", self.warn)
+        self._closing.callback(self._csv.close)
         if trainer.config.console:
             title = f"{trainer.algorithm} {trainer.env_name}"
             self._console = ConsoleLogger(trainer.final_step(self.total_steps), self._start_steps, title)
-        note = None if self._console is None else self._console.message
-        self._tensorboard = LoggerList([self._open_tensorboard()], note)
-        self._log = LoggerList([self._csv, self._console, self._tensorboard, self._open_wandb()], note)
+            self._closing.callback(self._console.close)
+        if resumed:
+            self._csv.truncate(state.log_position)
+        state.total_steps = self.total_steps
+        self._tensorboard = LoggerList([self._open_tensorboard()], self.warn)
+        self._log = LoggerList([self._csv, self._console, self._tensorboard, self._open_wandb()], self.warn)
+        self._closing.callback(self._log.close)
         self._catch_signals()
         self._clock = time.perf_counter()
         self._last_save = self._clock
         self._next_checkpoint = self._next_multiple(self.trainer.config.checkpoint_interval)
-        try:
-            self._start(resumed)
-        except BaseException:
-            self._close()
-            raise
-        return self
 
     def _start(self, resumed: bool) -> None:
         trainer, state = self.trainer, self.state
-        for note in self._notes:
-            self.say(note)
+        notes, trainer.notes = trainer.notes, []
+        for note in notes:
+            tell = self.warn if isinstance(note, ImportantNote) else self.say
+            tell(note)
         if not state.started:
             trainer.begin()
             state.started = True
@@ -142,7 +182,10 @@ class Run:
             state.best_return = -float("inf")
             self.save_last()
         # Only now, with a checkpoint beside it: a folder that holds a run can always be resumed.
-        self._write_description(resumed)
+        important = [note for note in notes if isinstance(note, ImportantNote)]
+        problem = write_description(self.out_dir, trainer, self.total_steps, resumed, important)
+        if problem is not None:
+            self.warn(problem)
         self._between_steps = True
         if self._evaluation_due() and trainer.between_updates():  # the first one, or one that a signal interrupted
             self.evaluate()
@@ -156,13 +199,17 @@ class Run:
         try:
             if error is None:
                 self._finish()
+            elif isinstance(error, FolderLostError):
+                pass  # nothing may be written
             elif self._between_steps and not (self._stop_signal is not None and isinstance(error, KeyboardInterrupt)):
                 self.save_last()
-                self.say(f"Stopped at step {self.state.env_steps:,}; everything up to here is saved in {self.out_dir}.")
+                self.say(f"Stopped at step {self.state.env_steps:,}; everything up to here is saved in {self.shown}.")
             if self._between_steps:
                 self.callbacks.on_training_end(self.trainer)
         finally:
-            self._close()
+            if isinstance(error, FolderLostError):
+                self._csv.discard()
+            self._closing.close()
         if error is None and self._stop_signal is not None:
             if self._stop_signal == signal.SIGINT:
                 raise KeyboardInterrupt
@@ -176,13 +223,7 @@ class Run:
         self.save_last()
         if self._stop_signal is not None:
             name = signal.Signals(self._stop_signal).name
-            self.say(f"{name}: saved at step {self.state.env_steps:,} in {self.out_dir}.")
-
-    def _close(self) -> None:
-        for number, handler in self._previous_handlers.items():
-            signal.signal(number, handler)
-        self._previous_handlers = {}
-        self._log.close()
+            self.say(f"{name}: saved at step {self.state.env_steps:,} in {self.shown}.")
 
     # What the loops call
 
@@ -193,6 +234,8 @@ class Run:
     def step_done(self, step: Step) -> None:
         """Count a step of all environments, log its episodes, and call callbacks and checkpoints."""
         trainer = self.trainer
+        if self._lock.lost is not None:
+            raise self._lock.lost
         self.state.env_steps += len(step.rewards)
         for episode in step.episodes:
             self.log({"train/episode_return": episode.episode_return, "train/episode_length": episode.length})
@@ -274,17 +317,19 @@ class Run:
                     )
                 self._tensorboard.write_image(self.state.env_steps, name, array)
 
-    def warn(self, text: str) -> None:
-        """Tell the user something important, on the console, or as a warning if there is none."""
-        if self._console is not None:
-            self._console.message(text)
-        else:
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
-
     def say(self, text: str) -> None:
-        """Print a line on the console."""
+        """Tell the user how the run proceeds, on the console and in ``notes.log``."""
+        append_note(self.out_dir, text, self.state.env_steps)
         if self._console is not None:
             self._console.message(text)
+
+    def warn(self, text: str) -> None:
+        """Tell the user what must not be missed: as `say`, and as a Python warning where there is no console."""
+        append_note(self.out_dir, f"Warning: {text}", self.state.env_steps)
+        if self._console is not None:
+            self._console.message(text)
+        else:  # without a registry, which would suppress the same warning of a second run
+            warnings.warn_explicit(text, RuntimeWarning, __file__, 0, __name__)
 
     # Evaluations and checkpoints
 
@@ -323,41 +368,21 @@ class Run:
     def _save(self, which: str) -> None:
         path = self.out_dir / f"{self.trainer.algorithm}_{which}.pt"
         self.trainer.save(path, replay=which == "last")
+        self.state.last_checkpoint = last_version(self.out_dir, self.trainer.algorithm)
 
     def note_log_position(self) -> None:
-        """Note where the log stands, as is due before the state is saved."""
+        """Note where the log stands, as is due before the state is saved.
+
+        Raises:
+            FolderLostError: The run's folder was deleted, or another process took it over.
+        """
+        self._lock.check()
         self.state.log_position = self._csv.position()
 
     def _next_multiple(self, interval: int | None) -> int | None:
         return None if interval is None else (self.state.env_steps // interval + 1) * interval
 
-    # Folder, loggers, signals
-
-    def _write_description(self, resumed: bool) -> None:
-        description: dict[str, Any] = {
-            "algorithm": self.trainer.algorithm,
-            "env_id": self.trainer.env_name,
-            "seed": self.trainer.seed,
-            "total_steps": self.total_steps,
-            "config": self.trainer.config.to_plain(),
-            "versions": checkpointing.versions(),
-            "git_commit": checkpointing.git_commit(),
-            "command": checkpointing.command_line(),
-        }
-        path = self.out_dir / "config.json"
-        if resumed and path.exists():  # what the run was started with stays, and what it resumes with is added
-            again = {name: description[name] for name in ("versions", "git_commit", "command")}
-            first = json.loads(path.read_text())
-            sessions = [*first.get("resumed", []), {"from_step": self.state.env_steps, **again}]
-            description = {
-                **first,
-                "total_steps": self.total_steps,
-                "config": description["config"],
-                "resumed": sessions,
-            }
-        temporary = path.with_name("config.json.part")
-        temporary.write_text(json.dumps(description, indent=2, default=str) + "\n")
-        temporary.replace(path)
+    # Loggers, signals
 
     def _open_tensorboard(self) -> Logger | None:
         if not self.trainer.config.tensorboard:
@@ -376,24 +401,9 @@ class Run:
         if threading.current_thread() is not threading.main_thread():
             return  # Python delivers signals to the main thread alone
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous_handlers[number] = signal.signal(number, self._on_signal)
+            self._closing.callback(signal.signal, number, signal.signal(number, self._on_signal))
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stop_signal is not None:  # the second time: the user does not want to wait
             raise KeyboardInterrupt
         self._stop_signal = number
-
-
-def make_folder(folder: Path) -> None:
-    """Create a run's folder.
-
-    Raises:
-        ValueError: It cannot be written to.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK)
-    except OSError as error:
-        raise ValueError(f"out_dir: {folder} cannot be created ({error.strerror}); choose another folder.") from error
-    if not writable:
-        raise ValueError(f"out_dir: {folder} cannot be written to; choose another folder.")

@@ -28,6 +28,7 @@ from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.health import Health, Rule
 from minerva.trainers.run import Run, RunState, TrainingResult
+from minerva.trainers.run_folder import ImportantNote, last_version
 from minerva.utils.cores import check_threads, keep_freed_memory, usable_cores
 from minerva.utils.devices import resolve_device
 from minerva.utils.hardware import is_out_of_memory
@@ -283,30 +284,27 @@ class Trainer(ABC):
             callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
 
         Raises:
-            ValueError: The folder holds another run, or cannot be written to.
+            ValueError: The folder holds another run or is in use by another process, or cannot be written to.
+            FolderLostError: It was deleted or taken over in the middle of the run.
         """
         if total_steps is None:
             total_steps = self.total_steps or DEFAULT_TOTAL_STEPS
         total_steps = whole_number("total_steps", total_steps, Range(1, LARGEST_INT, "be a whole number from 1 on"))
-        folder = Path(out_dir) if out_dir is not None else self.out_dir or self.default_folder()
+        given = Path(out_dir) if out_dir is not None else self.out_dir or self.default_folder()
+        folder = given.absolute()  # an environment may change the current folder
         reason = self.too_short(total_steps)
         if reason is not None:
             print(reason)
-            return TrainingResult(folder, self.env_steps, self.updates, None, None, None)
-        if self.run_state.started and self.out_dir is not None and self.out_dir.resolve() == folder.resolve():
+            return TrainingResult(given, self.env_steps, self.updates, None, None, None)
+        if self.out_dir is not None and self.out_dir.resolve() == folder.resolve():
             folder = self.out_dir
-        elif holds_a_run(folder):
-            raise ValueError(
-                f"out_dir: {folder} holds a run already. Resume it (--resume, or trainer.load), or choose another."
-            )
         keep_freed_memory()
         self.actor.invalidate()  # the agent may have been given other weights
         threads = torch.get_num_threads()
         useful = max(1, min(self.useful_threads(), threads, usable_cores()))
         check_threads("torch_threads", wanted := self.config.torch_threads or useful)
         torch.set_num_threads(wanted)
-        notes, self.notes = self.notes, []
-        self._run = run = Run(self, self.run_state, total_steps, folder, callbacks, notes)
+        self._run = run = Run(self, self.run_state, total_steps, folder, callbacks, given)
         try:
             with full_precision(self.device), run:
                 self.run_loop(run)
@@ -314,7 +312,7 @@ class Trainer(ABC):
             self._run = None
             torch.set_num_threads(threads)
         return TrainingResult(
-            folder, self.env_steps, self.updates, run.first_evaluation, run.last_evaluation, run.stopped_by
+            given, self.env_steps, self.updates, run.first_evaluation, run.last_evaluation, run.stopped_by
         )
 
     def log(self, name: str, value: float | Tensor) -> None:
@@ -388,9 +386,9 @@ class Trainer(ABC):
         """
         path = Path(path)
         folder = replay_folder(path)
-        index = self.replay.save(folder) if replay and self.replay is not None else None
         if self._run is not None:
             self._run.note_log_position()
+        index = self.replay.save(folder) if replay and self.replay is not None else None
         checkpointing.write(
             path,
             {
@@ -415,10 +413,11 @@ class Trainer(ABC):
         Raises:
             CheckpointError: It cannot be read, or belongs to another algorithm, environment or shape.
         """
-        file, checkpoint, note = checkpointing.look_up(Path(path))
+        path = Path(path)
+        last = last_version(path if path.is_dir() else path.parent, self.algorithm)  # before it is read
+        file, checkpoint, damaged = checkpointing.look_up(path)
+        folder = file.parent.absolute()  # before episodes are replayed: an environment may change the current folder
         self._check(file, checkpoint, (*self.fixed_fields, *self.resumed_fields))
-        if note is not None:
-            self.notes.append(note)
         if checkpoint["seed"] != self.seed:  # only the evaluation still uses the constructor's seed
             self.seed = checkpoint["seed"]
             self.evaluator.close()
@@ -430,10 +429,12 @@ class Trainer(ABC):
             except DamagedReplayError as error:  # what was learned is intact, and worth more than what was collected
                 index, lost = None, str(error).rstrip(".")
         note = self.load_state_dict(checkpoint["state"])
-        self.run_state = RunState(**checkpoint["run"], out_dir=file.parent)
+        self.run_state = RunState(**checkpoint["run"], out_dir=folder, last_checkpoint=last)
         forgotten = f"{lost}: {self.restart_with_empty_replay()}" if self.replay is not None and index is None else None
         self.notes.append(f"Resuming from {file.name} at step {self.env_steps:,}.")
-        self.notes.extend(f"Note: {text}." for text in (note, forgotten) if text is not None)
+        inexact = note if self.run_state.started else None  # there is no episode yet to return to
+        notes = (damaged, *(f"Note: {text}." for text in (inexact, forgotten) if text is not None))
+        self.notes.extend(ImportantNote(text) for text in notes if text is not None)
 
     def init_from(self, path: str | Path) -> None:
         """Start a new run with the policy of another one: networks and normalizers.
@@ -444,7 +445,7 @@ class Trainer(ABC):
         file, checkpoint, note = checkpointing.look_up(Path(path))
         self._check(file, checkpoint, self.fixed_fields)
         if note is not None:
-            self.notes.append(note)
+            self.notes.append(ImportantNote(note))
         self.load_policy(checkpoint["state"])
         self.notes.append(f"Starting from the policy in {file}.")
 
@@ -480,8 +481,3 @@ class Trainer(ABC):
 def replay_folder(checkpoint: Path) -> Path:
     """Return the folder beside a checkpoint that holds its replay buffer."""
     return checkpoint.with_name(checkpoint.name.removesuffix(".pt") + ".replay")
-
-
-def holds_a_run(folder: Path) -> bool:
-    """Return whether a folder was written by a run."""
-    return (folder / "config.json").exists() or any(folder.glob("*_last.pt"))

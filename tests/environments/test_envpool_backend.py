@@ -331,5 +331,6 @@ def test_a_run_with_the_pool_is_resumed_with_a_note(tmp_path: Path) -> None:
     resumed = PPOTrainer("Pendulum-v1", **settings)
     resumed.load(tmp_path / "run")
     assert any("Note: EnvPool cannot resume a saved episode" in note for note in resumed.notes)
-    assert resumed.train(128).env_steps == 128
+    with pytest.warns(RuntimeWarning, match="Note: EnvPool cannot resume a saved episode"):
+        assert resumed.train(128).env_steps == 128
     resumed.close()

@@ -182,7 +182,8 @@ def test_a_damaged_last_checkpoint_falls_back_to_the_best_and_says_so(tmp_path: 
     trainer.load(tmp_path / "run")
     assert trainer.env_steps == best
     assert any("ppo_last.pt is damaged" in note and "ppo_best.pt instead" in note for note in trainer.notes)
-    trainer.train(TOTAL)
+    with pytest.warns(RuntimeWarning, match=r"ppo_last.pt is damaged .* Using ppo_best.pt instead"):
+        trainer.train(TOTAL)
     trainer.close()
     assert same_run(tmp_path / "whole", tmp_path / "run")
 
@@ -255,7 +256,8 @@ def test_an_environment_that_is_not_deterministic_goes_on_and_says_so(tmp_path: 
     trainer = small_trainer(Drifting, eval_episodes=0)
     trainer.load(tmp_path / "run")
     assert any("not deterministic" in note for note in trainer.notes)
-    assert trainer.train(ROLLOUT * 2).updates == 2
+    with pytest.warns(RuntimeWarning, match="Note: environment 0 did not return to its saved state"):
+        assert trainer.train(ROLLOUT * 2).updates == 2
     trainer.close()
 
 

@@ -80,7 +80,7 @@ def test_description_of_the_run(tmp_path: Path) -> None:
     assert description["versions"]["torch"] == torch.__version__
     assert {"git_commit", "command"} <= description.keys()
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "config.json", "metrics.csv", "ppo_best.pt", "ppo_last.pt",
+        "config.json", "metrics.csv", "notes.log", "ppo_best.pt", "ppo_last.pt",
     ]  # fmt: skip
 
 

@@ -166,7 +166,8 @@ def test_going_on_with_another_kind_of_device_is_told(tmp_path: Path) -> None:
     trainer.load(tmp_path / "run")
     assert any("was on cuda and resumes on cpu" in note for note in trainer.notes)
     assert trainer.acceleration is None  # chosen again for the other device
-    assert trainer.train(2 * ROLLOUT).updates == 2
+    with pytest.warns(RuntimeWarning, match="was on cuda and resumes on cpu"):
+        assert trainer.train(2 * ROLLOUT).updates == 2
     trainer.close()
 
 

@@ -96,7 +96,10 @@ def test_the_best_checkpoint_holds_no_replay_and_a_run_can_go_on_from_it(
     assert len(resumed.replay) == 0
     assert any("holds no replay" in note for note in resumed.notes)
     made: list[int] = []
-    resumed.train(at + 60, out_dir=tmp_path / "other", callbacks=lambda trainer: made.append(trainer.updates - updates))
+    with pytest.warns(RuntimeWarning, match="Note: this checkpoint holds no replay buffer"):
+        resumed.train(
+            at + 60, out_dir=tmp_path / "other", callbacks=lambda trainer: made.append(trainer.updates - updates)
+        )
     resumed.close()
     # Nothing is learned from a replay of a few transitions.
     assert made[18] == 0 and made[-1] > 30
