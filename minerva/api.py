@@ -197,7 +197,7 @@ class Policy:
         from minerva.environments.spaces import flat_size, row_dtype, space_from_plain
         from minerva.trainers.actor import ActingPolicy, Shapes
         from minerva.utils.devices import resolve_device
-        from minerva.utils.precision import full_precision
+        from minerva.utils.precision import exact_cudnn
         from minerva.utils.seeding import initialization_seed, torch_generator
 
         self.path = path
@@ -216,7 +216,7 @@ class Policy:
             agent = trainer_class(self.algorithm).build_agent(self.config, shapes, self._device).eval()
         agent.load_state_dict(checkpoint["state"]["agent"])
         self._row_dtype = row_dtype(self.observation_space) if agent.policy.takes_bytes else np.dtype(np.float32)
-        self._precision = full_precision
+        self._precision = exact_cudnn
         self._act = ActingPolicy(agent, torch_generator(self.seed, "policy", self._device))
 
     def reset(self) -> None:

@@ -33,7 +33,7 @@ from minerva.utils.cores import check_threads, keep_freed_memory, usable_cores
 from minerva.utils.devices import resolve_device
 from minerva.utils.hardware import is_out_of_memory
 from minerva.utils.modes import mode
-from minerva.utils.precision import full_precision
+from minerva.utils.precision import exact_cudnn
 from minerva.utils.ranges import LARGEST_INT, Range, whole_number
 from minerva.utils.seeding import initialization_seed
 
@@ -306,7 +306,7 @@ class Trainer(ABC):
         torch.set_num_threads(wanted)
         self._run = run = Run(self, self.run_state, total_steps, folder, callbacks, given)
         try:
-            with full_precision(self.device), run:
+            with exact_cudnn(self.device), run:
                 self.run_loop(run)
         finally:
             self._run = None
@@ -342,7 +342,7 @@ class Trainer(ABC):
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
         """Run deterministic episodes in environments of their own; None where `should_stop` stopped it early."""
-        with mode(self.agent.modules(), training=False), full_precision(self.device):
+        with mode(self.agent.modules(), training=False), exact_cudnn(self.device):
             return self.evaluator.run(ActingPolicy(self.agent), should_stop or (lambda: False))
 
     def close(self) -> None:

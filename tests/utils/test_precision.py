@@ -10,7 +10,7 @@ import torch
 
 import minerva
 from minerva.callbacks import Callback
-from minerva.utils.precision import full_precision
+from minerva.utils.precision import exact_cudnn
 from tests.trainers.ppo.small_run import small_trainer, trained
 
 CUDNN: Any = torch.backends.cudnn
@@ -34,27 +34,40 @@ def settings() -> list[str]:
 def test_products_are_not_rounded_within_it_and_the_users_setting_comes_back(own: list[str]) -> None:
     for kind, setting in zip(KINDS, own, strict=True):
         kind.fp32_precision = setting
-    with full_precision(torch.device("cpu")):
+    with exact_cudnn(torch.device("cpu")):
         assert settings() == own
-    with pytest.raises(KeyError), full_precision(GPU):
+    with pytest.raises(KeyError), exact_cudnn(GPU):
         assert settings() == ["ieee", "ieee"]
-        with full_precision(GPU):
+        with exact_cudnn(GPU):
             assert settings() == ["ieee", "ieee"]
         assert settings() == ["ieee", "ieee"]
         raise KeyError
     assert settings() == own
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_sums_have_a_fixed_order_within_it(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CUDNN, "deterministic", own)
+    with exact_cudnn(torch.device("cpu")):
+        assert CUDNN.deterministic is own
+    with pytest.raises(KeyError), exact_cudnn(GPU):
+        with exact_cudnn(GPU):
+            assert CUDNN.deterministic is True
+        assert CUDNN.deterministic is True
+        raise KeyError
+    assert CUDNN.deterministic is own
+
+
 def test_what_used_the_older_setting_may_read_it_afterwards() -> None:
     for setting in (True, False):
         CUDNN.allow_tf32 = setting
-        with full_precision(GPU):
+        with exact_cudnn(GPU):
             pass
         assert CUDNN.allow_tf32 is setting
     CUDNN.allow_tf32 = True
 
 
-def test_training_evaluation_and_a_loaded_policy_compute_in_full_precision(
+def test_training_evaluation_and_a_loaded_policy_compute_in_exact_cudnn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in KINDS:
