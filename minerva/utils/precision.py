@@ -15,8 +15,8 @@ def exact_cudnn(device: torch.device) -> Iterator[None]:
 
     By default it rounds products to 10 bits (TF32), differently for each number of rows, so that a policy's
     probabilities would not be the same in a minibatch as in the rollout. And it may add up a convolution's gradient in
-    any order, so that a run would not resume bit for bit. On a CPU there is nothing to change. torch refuses to read the
-    older setting `torch.backends.cudnn.allow_tf32` within this context.
+    any order, so that a run would not resume bit for bit. On a CPU there is nothing to change. torch refuses to read
+    the older setting `torch.backends.cudnn.allow_tf32` within this context.
 
     Args:
         device: Where the networks are.
