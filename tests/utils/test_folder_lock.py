@@ -229,3 +229,22 @@ def test_what_was_deleted_is_noticed_and_not_written_again(
         time.sleep(0.01)
     lock.release()
     assert list(tmp_path.rglob("*")) == ([] if what == "folder" else [folder])
+
+
+def test_a_file_that_is_removed_while_another_opens_it_is_no_lock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second = lock_of(tmp_path), lock_of(tmp_path)
+    first.acquire()
+    flock = folder_lock._try_flock
+
+    def released_in_between(file: int) -> bool | None:
+        first.release()
+        return flock(file)
+
+    monkeypatch.setattr(folder_lock, "_try_flock", released_in_between)
+    second.acquire()
+    second.check()  # the file that it has locked is the one in the folder
+    with pytest.raises(LockedError):
+        lock_of(tmp_path).acquire()
+    second.release()
