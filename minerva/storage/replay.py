@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minerva.storage import segments
+from minerva.utils.structure import check, list_of
 
 # Bits of the flags of a slot
 _TERMINATED = np.uint8(1)
@@ -314,9 +315,7 @@ class ReplayBuffer:
             DamagedReplayError: A file is missing or damaged; the buffer is unchanged.
             ValueError: The saved buffer has another shape.
         """
-        for name, value in self._shape().items():
-            if index[name] != value:
-                raise ValueError(f"replay: must have the saved {name} = {index[name]}, got {value}; use the same.")
+        self._check_shape(index)
         folder = folder.resolve()
         entries, end = index["segments"], index["steps"]
         begin = self._oldest(end)
@@ -336,6 +335,23 @@ class ReplayBuffer:
         self._queue_start, self._usable = 0, len(envs)
         self._queue[: self._usable] = ring[ordered] * self.num_envs + envs
         self._saved = {folder: [dict(entry) for entry in entries]}
+
+    def check_index(self, index: Any, name: str) -> None:
+        """Check that a loaded index has the form of one of this buffer; nothing is read or changed.
+
+        Raises:
+            StructureError: It has not.
+            ValueError: The saved buffer has another shape.
+        """
+        pending = [[0.0] * self.obs.shape[-1]] * self.num_envs
+        form = {**self._shape(), "steps": 0, "dropped": 0, "pending": pending, "segments": list_of(segments.FORM)}
+        check(index, form, name)
+        self._check_shape(index)
+
+    def _check_shape(self, index: dict[str, Any]) -> None:
+        for name, value in self._shape().items():
+            if index[name] != value:
+                raise ValueError(f"replay: must have the saved {name} = {index[name]}, got {value}; use the same.")
 
     def clean(self, folder: Path, index: dict[str, Any]) -> None:
         """Delete the files that this index does not name, once the checkpoint with the index is written."""

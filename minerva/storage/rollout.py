@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from minerva.utils.structure import check, expect
+
 Values = NDArray[Any] | Tensor
 """An array, or a tensor that is where it is stored."""
 
@@ -154,16 +156,29 @@ class RolloutBuffer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the part that is filled."""
-        t = self.position
-        tensors = {name: getattr(self, name)[:t].clone() for name in _STEP_TENSORS}
+        part = self._first_steps(self.position)
+        return {name: value.clone() if isinstance(value, Tensor) else value for name, value in part.items()}
+
+    def _first_steps(self, t: int) -> dict[str, Any]:
         return {
             "position": t,
-            "obs": self.obs[: t + 1].clone(),
-            "episode_starts": self.episode_starts[: t + 1].clone(),
-            "first_recurrent_state": self.first_recurrent_state.clone(),
-            "recurrent_state": self.recurrent_state.clone(),
-            **tensors,
+            "obs": self.obs[: t + 1],
+            "episode_starts": self.episode_starts[: t + 1],
+            "first_recurrent_state": self.first_recurrent_state,
+            "recurrent_state": self.recurrent_state,
+            **{name: getattr(self, name)[:t] for name in _STEP_TENSORS},
         }
+
+    def check_state(self, state: Any, name: str) -> None:
+        """Check that a loaded state is one of this buffer, with any number of steps filled.
+
+        Raises:
+            StructureError: It is not.
+        """
+        position = state.get("position") if isinstance(state, dict) else None
+        steps = position if type(position) is int and 0 <= position <= self.steps else 0
+        check(state, self._first_steps(steps), name)
+        expect(position == steps, f"{name}.position", f"must be at most {self.steps}", position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a rollout that was saved half filled."""

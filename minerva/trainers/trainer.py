@@ -17,7 +17,6 @@ from torch import Tensor
 from minerva import checkpointing, environments
 from minerva.acceleration.applied import Acceleration, check_compiler, choose_acceleration
 from minerva.callbacks import CallbackLike
-from minerva.checkpointing import CheckpointError
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import space_to_plain
 from minerva.evaluation import Evaluation, Evaluator
@@ -29,9 +28,11 @@ from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.health import Health, Rule
 from minerva.trainers.run import Run, RunState, TrainingResult
+from minerva.trainers.saved import SavedRun
 from minerva.utils.cores import keep_freed_memory, usable_cores
 from minerva.utils.modes import mode
-from minerva.utils.seeding import initialization_seed
+from minerva.utils.seeding import initialization_seed, torch_generator_state
+from minerva.utils.structure import anything, check, expect, optional, text
 
 ROWS_PER_THREAD = 256
 """Rows of a gradient step that keep a thread of torch busy: with fewer, threads wait for each other too often."""
@@ -344,6 +345,36 @@ class Trainer(ABC):
             **self.learning_state(),
         }
 
+    def check_state(self, state: Any) -> None:
+        """Check that a loaded state has the form of this trainer's; nothing is changed.
+
+        Raises:
+            StructureError: It has not.
+        """
+        form = self.state_dict()
+        check(state, dict.fromkeys(form, anything), "state")
+        same_device = state["device"] == self.device.type and state["acting_device"] == self.actor.device.type
+        check(state, {**form, **self.state_checks(same_device)}, "state")
+
+    def state_checks(self, same_device: bool) -> dict[str, Any]:
+        """Return checks for those entries of the state whose form is not that of the trainer's own, by name.
+
+        Args:
+            same_device: Whether the networks were on devices of the same type.
+        """
+        return {
+            "device": text,
+            "acting_device": text,
+            "acceleration": optional(self._check_acceleration if same_device else tuple(Acceleration())),
+            "agent": self.agent.check_state,
+            "action_noise": torch_generator_state(self.actor.generator, same_device),
+            "health": self.health.check_state,
+        }
+
+    def _check_acceleration(self, value: Any, name: str) -> None:
+        check(value, tuple(Acceleration()), name)
+        expect(not value[1] or self.device.type == "cuda", name, "must not capture updates without a GPU", True)
+
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Load it; return a sentence where that is not exact."""
         self.agent.load_state_dict(state["agent"])
@@ -391,27 +422,33 @@ class Trainer(ABC):
         """Resume from a checkpoint, or from the newest one in a run's folder.
 
         Raises:
-            CheckpointError: It cannot be read, or belongs to another algorithm, environment or shape.
+            CheckpointError: It cannot be read, is not one of a run, or belongs to another algorithm, environment or
+                shape. Nothing is changed then.
         """
         file, checkpoint, note = checkpointing.look_up(Path(path))
-        self._check(file, checkpoint, (*self.fixed_fields, *self.resumed_fields))
+        saved = self._saved_run(file, checkpoint, (*self.fixed_fields, *self.resumed_fields))
+        index = saved.replay
+        with saved.explained():
+            self.check_state(saved.state)
+            if self.replay is not None and index is not None:
+                self.replay.check_index(index, "replay")
         if note is not None:
             self.notes.append(note)
-        if checkpoint["seed"] != self.seed:  # only the evaluation still uses the constructor's seed
-            self.seed = checkpoint["seed"]
+        if saved.seed != self.seed:  # only the evaluation still uses the constructor's seed
+            self.seed = saved.seed
             self.evaluator.close()
             self.evaluator = self._make_evaluator()
-        index, lost = checkpoint["replay"], "this checkpoint holds no replay buffer"
+        lost = "this checkpoint holds no replay buffer"
         if self.replay is not None and index is not None:
             try:
                 self.replay.load(replay_folder(file), index)
             except DamagedReplayError as error:  # what was learned is intact, and worth more than what was collected
                 index, lost = None, str(error).rstrip(".")
-        note = self.load_state_dict(checkpoint["state"])
-        self.run_state = RunState(**checkpoint["run"], out_dir=file.parent)
+        note = self.load_state_dict(saved.state)
+        self.run_state = saved.run
         forgotten = f"{lost}: {self.restart_with_empty_replay()}" if self.replay is not None and index is None else None
         self.notes.append(f"Resuming from {file.name} at step {self.env_steps:,}.")
-        self.notes.extend(f"Note: {text}." for text in (note, forgotten) if text is not None)
+        self.notes.extend(f"Note: {sentence}." for sentence in (note, forgotten) if sentence is not None)
 
     def init_from(self, path: str | Path) -> None:
         """Start a new run with the policy (networks and observation normalizer) of another one.
@@ -420,35 +457,27 @@ class Trainer(ABC):
             CheckpointError: As for `load`.
         """
         file, checkpoint, note = checkpointing.look_up(Path(path))
-        self._check(file, checkpoint, self.fixed_fields)
+        saved = self._saved_run(file, checkpoint, self.fixed_fields)
+        with saved.explained():
+            self.agent.check_state(saved.weights, "state.agent")
         if note is not None:
             self.notes.append(note)
-        self.agent.load_state_dict(checkpoint["state"]["agent"])
+        self.agent.load_state_dict(saved.weights)
         self.actor.invalidate()
         self.notes.append(f"Starting from the policy in {file}.")
 
-    def _check(self, file: Path, checkpoint: dict[str, Any], fixed_fields: tuple[str, ...]) -> None:
-        if checkpoint["algorithm"] != self.algorithm:
-            raise CheckpointError(
-                f"checkpoint: {file} is one of {checkpoint['algorithm']}, not of {self.algorithm}; "
-                f"use `minerva train {checkpoint['algorithm']}`."
-            )
-        for which, space in (
-            ("observation_space", self.env.raw_observation_space),
-            ("action_space", self.env.action_space),
-        ):
-            if checkpoint[which] != space_to_plain(space):
-                raise CheckpointError(
-                    f"checkpoint: {file} was made on {checkpoint['env_id']}, whose {which.replace('_', ' ')} is not "
-                    f"that of {self.env_name} ({space}); choose the same environment."
-                )
-        plain = self.config.to_plain()
-        for name in fixed_fields:
-            if checkpoint["config"][name] != plain[name]:
-                raise CheckpointError(
-                    f"checkpoint: {file} was made with {name} = {checkpoint['config'][name]}, got {plain[name]}; "
-                    "give the same."
-                )
+    def _saved_run(self, file: Path, checkpoint: dict[str, Any], fixed_fields: tuple[str, ...]) -> SavedRun:
+        """Read a checkpoint of this algorithm, environment and shape."""
+        return SavedRun.read_like(
+            file,
+            checkpoint,
+            self.algorithm,
+            self.config,
+            fixed_fields,
+            self.env_name,
+            self.env.raw_observation_space,
+            self.env.action_space,
+        )
 
 
 def whole_number(name: str, value: Any, at_least: int) -> int:

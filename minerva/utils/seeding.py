@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from minerva.utils.structure import Check, StructureError, check, describe, expect
 
 
 def spawn_seed(seed: int, consumer: str) -> int:
@@ -84,3 +87,35 @@ def set_numpy_generator_state(generator: np.random.Generator, plain: dict[str, A
         "has_uint32": plain["has_uint32"],
         "uinteger": plain["uinteger"],
     }
+
+
+def check_numpy_generator_state(plain: Any, name: str) -> None:
+    """Check that loaded values are the state of a NumPy (PCG64) generator.
+
+    Raises:
+        StructureError: They are not.
+    """
+    scratch = np.random.default_rng(0)
+    check(plain, numpy_generator_state(scratch), name)
+    try:
+        set_numpy_generator_state(scratch, plain)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise StructureError(f"{name}: must be the state of a PCG64 generator, got one that it rejects") from error
+
+
+def torch_generator_state(generator: torch.Generator, same_device: bool = True) -> Check:
+    """Return a check that a loaded value is a state of a torch generator; of any kind, if that of another device."""
+
+    def check_state(state: Any, name: str) -> None:
+        if not same_device:
+            expect(isinstance(state, Tensor) and state.dtype == torch.uint8, name, "must be a tensor of bytes", state)
+            return
+        check(state, generator.get_state(), name)
+        try:
+            torch.Generator(generator.device).set_state(state)
+        except (RuntimeError, TypeError) as error:
+            raise StructureError(
+                f"{name}: must be the state of a generator, got {describe(state)} that it rejects"
+            ) from error
+
+    return check_state
