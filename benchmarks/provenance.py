@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
+from minerva.utils.git import git_commit
 from minerva.utils.hardware import gpu, hardware
 
 __all__ = ["commit_of", "gpu", "hardware", "import_from"]
@@ -21,5 +21,5 @@ def import_from(tree: Path) -> dict[str, str]:
 
 def commit_of(tree: Path) -> str:
     """Return the commit of a checkout, with "-dirty" where files were changed."""
-    command = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    commit, _, dirty = (git_commit(tree) or "unknown").partition("-")
+    return commit[:7] + f"-{dirty}" * bool(dirty)

@@ -194,27 +194,31 @@ class Policy:
     ) -> None:
         import numpy as np
 
-        from minerva.environments.spaces import flat_size, row_dtype, space_from_plain
+        from minerva.environments.spaces import flat_size, row_dtype
         from minerva.trainers.actor import ActingPolicy, Shapes
+        from minerva.trainers.saved import SavedRun
         from minerva.utils.devices import resolve_device
         from minerva.utils.precision import exact_cudnn
         from minerva.utils.seeding import initialization_seed, torch_generator
 
         self.path = path
         self.algorithm: str = checkpoint["algorithm"]
-        self.env_id: str = checkpoint["env_id"]
-        self.seed: int = checkpoint["seed"]
-        self.env_steps: int = checkpoint["run"]["env_steps"]
-        self.config = config_class(self.algorithm).from_fields(None, checkpoint["config"])
-        self.observation_space: Space[Any] = space_from_plain(checkpoint["observation_space"])
-        self.action_space: Space[Any] = space_from_plain(checkpoint["action_space"])
+        saved = SavedRun.read(path, dict(checkpoint), config_class(self.algorithm))
+        self.env_id: str = saved.env_id
+        self.seed: int = saved.seed
+        self.env_steps: int = saved.run.env_steps
+        self.config = saved.config
+        self.observation_space: Space[Any] = saved.observation_space
+        self.action_space: Space[Any] = saved.action_space
         self._device = resolve_device(device)
-        self._mask_dim: int = checkpoint["mask_dim"]
+        self._mask_dim = saved.mask_dim
         obs_dim = flat_size(self.observation_space) + self._mask_dim
         shapes = Shapes(self.observation_space, self.action_space, obs_dim, self._mask_dim, make_encoder)
-        with initialization_seed(self.seed):  # torch's global generator stays as it is
+        with initialization_seed(self.seed), saved.limited():  # torch's global generator stays as it is
             agent = trainer_class(self.algorithm).build_agent(self.config, shapes, self._device).eval()
-        agent.load_state_dict(checkpoint["state"]["agent"])
+        with saved.explained():
+            agent.check_state(saved.weights, "state.agent")
+        agent.load_state_dict(saved.weights)
         self._row_dtype = row_dtype(self.observation_space) if agent.policy.takes_bytes else np.dtype(np.float32)
         self._precision = exact_cudnn
         self._act = ActingPolicy(agent, torch_generator(self.seed, "policy", self._device))
@@ -257,15 +261,27 @@ class Policy:
         import numpy as np
 
         if action_mask is None:
+            if not self._mask_dim:
+                return rows
             mask = np.ones((len(rows), self._mask_dim), dtype=np.float32)
         else:
-            mask = np.atleast_2d(np.asarray(action_mask, dtype=np.float32))
+            from minerva.environments.spaces import category_counts, mask_rows
+
+            mask = mask_rows(action_mask)
             if self._mask_dim == 0 or mask.shape != (len(rows), self._mask_dim):
                 trained = f"({len(rows)}, {self._mask_dim})" if self._mask_dim else "no mask at all"
                 raise ValueError(
                     f"action_mask: this policy takes {trained}, got an array of shape {np.shape(action_mask)}."
                 )
-        return np.concatenate([rows, mask], axis=1) if self._mask_dim else rows
+            start = 0
+            for i, count in enumerate(category_counts(self.action_space)):
+                if not mask[:, start : start + count].any(axis=1).all():
+                    raise ValueError(
+                        f"action_mask: must allow at least one category of each entry of the action, got none of "
+                        f"entry {i}."
+                    )
+                start += count
+        return np.concatenate([rows, mask], axis=1)
 
 
 def _import(algo: str, part: str) -> Any:

@@ -6,9 +6,8 @@ import errno
 import os
 import pickle
 import platform
-import subprocess
 import sys
-import zipfile
+import warnings
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +15,11 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-FORMAT = 5
+from minerva.utils.archives import ArchiveError, check_archive, check_tree
+from minerva.utils.git import git_commit as git_commit  # beside the versions and the command
+from minerva.utils.structure import StructureError, check
+
+FORMAT = 6
 """Increased when an older Minerva can no longer read the files of this one."""
 
 _PACKAGES = ("minerva-rl", "torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy")
@@ -73,13 +76,13 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"checkpoint: there is no file {path}.")
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # torch does not check the checksums
-        if damaged is not None:
-            raise CheckpointError(f"checkpoint: {path} is damaged (in {damaged}).")
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except CheckpointError:
-        raise
+        sizes = check_archive(path)  # before anything is allocated
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        check_tree(checkpoint, sizes)
+    except ArchiveError as error:
+        raise CheckpointError(f"checkpoint: {path} is damaged or unsafe ({error}).") from error
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if isinstance(error, pickle.UnpicklingError):
@@ -87,6 +90,11 @@ def read(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"checkpoint: {path} is damaged or not a checkpoint of Minerva ({reason}).") from error
     if not isinstance(checkpoint, dict) or "format" not in checkpoint or "algorithm" not in checkpoint:
         raise CheckpointError(f"checkpoint: {path} was not written by Minerva.")
+    for name, form in (("format", FORMAT), ("algorithm", "")):
+        try:
+            check(checkpoint[name], form, name)
+        except StructureError as error:
+            raise unusable(path, error) from error
     if checkpoint["format"] > FORMAT:
         raise CheckpointError(
             f"checkpoint: {path} has format {checkpoint['format']}, but this Minerva reads up to {FORMAT}; "
@@ -98,6 +106,12 @@ def read(path: Path) -> dict[str, Any]:
             "train again, or use the Minerva that wrote it."
         )
     return checkpoint
+
+
+def unusable(path: Path, error: ValueError) -> CheckpointError:
+    """Return the error that says in one sentence what is wrong inside a checkpoint."""
+    reason = " ".join(str(error).split()).rstrip(".")
+    return CheckpointError(f"checkpoint: {path} cannot be used, because of {reason}; use another one.")
 
 
 def find(run: Path) -> list[Path]:
@@ -162,18 +176,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def git_commit() -> str | None:
-    """Return the commit of the repository of the current folder, with "-dirty" if there are changes, or None."""
-    try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            capture_output=True, text=True, timeout=5, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None
 
 
 def command_line() -> str:

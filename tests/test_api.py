@@ -227,6 +227,27 @@ def test_observations_of_another_shape_are_refused(pendulum: Path, obs: Any, mes
         minerva.load(pendulum).act(obs)
 
 
+@pytest.mark.parametrize(
+    ("obs", "message"),
+    [
+        ([0.0, np.nan, 0.0], "observation: must hold finite numbers, got nan at position 1; replace it, or do not act"),
+        (np.array([[0, 0, 0], [0, 0, -np.inf]]), "must hold finite numbers, got -inf at position 2"),
+        ([1e300, 0, 0], "must hold finite numbers, got inf at position 0"),
+        (None, "observation: must hold numbers, got a NoneType of object; convert it to numbers"),
+        ([1j, 0, 0], "must hold numbers, got a list of complex128"),
+        (np.zeros(3, "datetime64[s]"), r"must hold numbers, got an array of shape \(3,\) of datetime64"),
+        ([[1.0], [2.0, 3.0]], "observation: must be an array of numbers, got a list that is none"),
+    ],
+)
+def test_observations_that_are_no_numbers_are_refused(pendulum: Path, obs: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        minerva.load(pendulum).act(obs)
+
+
+def test_large_finite_observations_are_not_refused(pendulum: Path) -> None:
+    assert np.isfinite(minerva.load(pendulum).act(np.full(3, 3e38))).all()  # its square is infinite
+
+
 def test_nested_observations_of_another_form_are_refused(nested: Path) -> None:
     policy = minerva.load(nested)
     where = (np.zeros((2, 2)), 1)

@@ -162,6 +162,8 @@ def test_only_a_complete_checkpoint_replaces_the_old_one(monkeypatch: pytest.Mon
 
 # Reading
 
+OLDER, NOW, NEWER = checkpointing.FORMAT - 1, checkpointing.FORMAT, checkpointing.FORMAT + 1
+
 
 class Bomb:
     """Pickled code: loading it would touch a file."""
@@ -222,7 +224,7 @@ def test_a_newer_format_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pat
     with monkeypatch.context() as future:
         future.setattr(checkpointing, "FORMAT", checkpointing.FORMAT + 1)
         checkpointing.write(path, content())
-    with pytest.raises(CheckpointError, match=r"format 5, but this Minerva reads up to 4; update Minerva"):
+    with pytest.raises(CheckpointError, match=rf"format {NEWER}, but this Minerva reads up to {NOW}; update Minerva"):
         checkpointing.read(path)
 
 
@@ -231,7 +233,7 @@ def test_an_older_format_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with monkeypatch.context() as past:
         past.setattr(checkpointing, "FORMAT", checkpointing.FORMAT - 1)
         checkpointing.write(path, content())
-    with pytest.raises(CheckpointError, match=r"format 3 of an older Minerva, but this one reads 4; train again"):
+    with pytest.raises(CheckpointError, match=rf"format {OLDER} of an older Minerva, but this one reads {NOW}; train"):
         checkpointing.read(path)
 
 

@@ -13,7 +13,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -164,6 +164,7 @@ def _parse_run(command: str, algo: str, arguments: list[str]) -> _RunSpec:
 
 def _resume(algo: str | None, options: ResumeOptions) -> int:
     from minerva import checkpointing
+    from minerva.trainers.saved import SavedRun
 
     path, checkpoint, _ = checkpointing.look_up(options.resume)
     made_by: str = checkpoint["algorithm"]
@@ -174,14 +175,14 @@ def _resume(algo: str | None, options: ResumeOptions) -> int:
         )
     env_id: str = checkpoint["env_id"]
     _refuse_custom(env_id, f'{api.trainer_class(made_by).__name__}(your_factory, …).load("{options.resume}")')
-    config = api.config_class(made_by).from_fields(None, checkpoint["config"])
-    run, device = checkpoint["run"], options.device or checkpoint["state"]["device"]
-    total_steps = options.total_steps or run["total_steps"] or DEFAULT_TOTAL_STEPS
-    taken = run["env_steps"]
+    saved = SavedRun.read(path, checkpoint, api.config_class(made_by))
+    _require_trust(saved.env_id, saved.config, options.trust_env)
+    total_steps = options.total_steps or saved.run.total_steps or DEFAULT_TOTAL_STEPS
+    taken = saved.run.env_steps
     if total_steps < taken:
         raise UsageError(f"--total-steps: must be at least {taken}, the steps taken so far, got {total_steps}.")
     start = Path.cwd()  # an environment may change it
-    trainer = api.make_trainer(made_by, env_id, checkpoint["seed"], device, config)
+    trainer = api.make_trainer(made_by, env_id, saved.seed, options.device or saved.device, saved.config)
     try:
         trainer.load(_seen_from(start, options.resume))
         return _run(trainer, total_steps, path.parent, start)
@@ -198,7 +199,8 @@ def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path) -> int:
     except BaseException as error:
         started = trainer.env_steps > taken or not isinstance(error, ValueError)  # otherwise: a user's mistake
         if started and not isinstance(error, FolderLostError) and (start / last).exists():
-            print(f"Resume with: minerva train --resume {shlex.quote(str(folder))}", flush=True)
+            consent = " --trust-env" if _trust_needed(trainer.env_name, trainer.config, ()) is not None else ""
+            print(f"Resume with: minerva train --resume {shlex.quote(str(folder))}{consent}", flush=True)
         raise
     if (start / last).exists():
         print()
@@ -281,6 +283,7 @@ def _evaluate(options: EvaluateOptions) -> None:
     whole_number("--episodes", options.episodes, Range(1, MAX_ENVS))  # an environment for each
     policy = api.load(options.run, options.device, which="best" if options.best else "last")
     _refuse_custom(policy.env_id, f'minerva.load("{options.run}").act(observation) in your environment')
+    _require_trust(policy.env_id, policy.config, options.trust_env)
 
     from rich.console import Console
 
@@ -382,6 +385,30 @@ def _refuse_custom(env_id: str, instead: str) -> None:
             f"run: its environment ({env_id}) comes from your own Python code, which the command line cannot call; "
             f"use {instead} in Python."
         )
+
+
+def _require_trust(env_id: str, config: RunConfig, trusted: bool) -> None:
+    """Refuse to make the environment that a checkpoint names if that may run code or read files of its choice."""
+    reason = _trust_needed(env_id, config, sys.modules)
+    if reason is not None and not trusted:
+        raise UsageError(f"run: the checkpoint {reason}; add --trust-env if you know where it comes from.")
+
+
+def _trust_needed(env_id: str, config: RunConfig, imported: Container[str]) -> str | None:
+    from minerva.environments.ids import foreign_module
+
+    module = foreign_module(env_id, imported)
+    if module is not None:
+        return f"names the environment {env_id!r:.100}, which imports the module {module:.100}"
+    if _may_name_a_file(config.env_kwargs):
+        return f"makes {env_id:.100} with {config.env_kwargs!r:.200}, where text may name a file or a module"
+    return None
+
+
+def _may_name_a_file(value: Any) -> bool:
+    if isinstance(value, (list, tuple, dict)):
+        return any(map(_may_name_a_file, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and any(sign in value for sign in "/\\:.")
 
 
 def _is_environment_failure(error: Exception) -> bool:

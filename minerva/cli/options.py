@@ -56,6 +56,9 @@ class EvaluateOptions:
     """Seed of the episodes; by default the run's. They are never the episodes of the run's own evaluations."""
     device: str = "cpu"
     """Device of the networks: auto, cpu, cuda, cuda:1, …"""
+    trust_env: bool = False
+    """Make the environment that the checkpoint names even if that imports a module which is neither Gymnasium's nor
+    Minerva's, or is given text that may name a file. Use it for checkpoints whose origin you know."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,9 @@ class ResumeOptions:
     annealed learning rate follows the schedule of the longer run."""
     device: str | None = None
     """Device of the networks: auto, cpu, cuda, cuda:1, …; by default as before."""
+    trust_env: bool = False
+    """Make the environment that the checkpoint names even if that imports a module which is neither Gymnasium's nor
+    Minerva's, or is given text that may name a file. Use it for checkpoints whose origin you know."""
 
 
 class Setting(typing.NamedTuple):

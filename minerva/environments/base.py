@@ -86,6 +86,10 @@ class BatchedEnvironment(Protocol):
         """Return the state to resume from, as tensors and plain values."""
         ...
 
+    def check_state(self, state: Any, name: str) -> None:
+        """Raise a `StructureError` if a loaded state cannot be one of this batch; nothing is changed."""
+        ...
+
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Resume from a saved state; return a sentence if that is not exact, else None."""
         ...

@@ -17,6 +17,7 @@ from minerva.environments.ids import ATARI_PREFIX, DM_CONTROL_PREFIX, EnvFactory
 from minerva.environments.spaces import flat_size, row_dtype
 from minerva.utils.cores import usable_cores
 from minerva.utils.seeding import spawn_generators
+from minerva.utils.structure import check
 
 MUJOCO = re.compile(
     r"(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|InvertedDoublePendulum|InvertedPendulum|Pusher|Reacher|Swimmer"
@@ -223,6 +224,11 @@ class EnvPoolBatch:
     def state_dict(self) -> dict[str, Any]:
         """Return the number of resumes, the only state of a pool that can be saved."""
         return {"generation": self._generation}
+
+    def check_state(self, state: Any, name: str) -> None:
+        """Check that a loaded state has the form of this batch's; another backend's holds nothing that is used."""
+        if not (isinstance(state, dict) and "episode_seeds" in state):
+            check(state, self.state_dict(), name)
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Start new episodes with the next step, for a state of any backend."""

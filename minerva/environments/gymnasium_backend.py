@@ -16,9 +16,13 @@ from minerva.environments.history import ActionHistory
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import flat_size, row_dtype
 from minerva.environments.workers import CONTINUE, STEP, Group, LocalGroup, RunningEpisode, SubprocessGroup
-from minerva.utils.seeding import spawn_generators
+from minerva.utils.seeding import check_numpy_generator_state, spawn_generators
+from minerva.utils.structure import check, expect
 
 Vectorization = Literal["sync", "subprocess"]
+
+SEED_LIMIT = 2**31
+"""Seeds of episodes are below this."""
 
 
 class GymnasiumBatch:
@@ -82,7 +86,7 @@ class GymnasiumBatch:
         return self.step(np.zeros((self.num_envs, self._action_dim), dtype=np.float32)).observations
 
     def _draw_seed(self, i: int) -> int:
-        return int(self._generators[i].integers(2**31))
+        return int(self._generators[i].integers(SEED_LIMIT))
 
     @property
     def restarts_next(self) -> NDArray[np.bool_]:
@@ -136,6 +140,21 @@ class GymnasiumBatch:
             "returns": self.statistics.returns.tolist(),
             "lengths": self.statistics.lengths.tolist(),
         }
+
+    def check_state(self, state: Any, name: str) -> None:
+        """Check that a loaded state has the form of this batch's, or of another backend's.
+
+        Raises:
+            StructureError: It has not.
+        """
+        if isinstance(state, dict) and state.keys() == {"generation"}:
+            check(state, {"generation": 0}, name)
+            return
+        generators = {"generators": [check_numpy_generator_state] * self.num_envs}
+        check(state, {**self.state_dict(), **generators, **self._history.state_form()}, name)
+        self._history.check_lengths(state, name)
+        for part in ("episode_seeds", "next_seeds"):
+            expect(max(state[part]) < SEED_LIMIT, f"{name}.{part}", "must be seeds below 2^31", state[part])
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Replay each running episode from its seed; return a sentence about those that did not come back.

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
+from minerva.utils.structure import check, expect, list_of
 
 BLOCK_BYTES = 2**20
 """Size of the block that holds the newest actions of all environments."""
@@ -92,6 +95,27 @@ class ActionHistory:
             "action_counts": [-1 if episode is None else len(episode) for episode in episodes],
             "continued": [list(places) for places in self._continued],
         }
+
+    def state_form(self) -> dict[str, Any]:
+        """Return what `state_dict` returns, with checks where loaded values may have another form."""
+        counts = [-1] * len(self._starts)
+        return {"actions": self._check_actions, "action_counts": counts, "continued": self._check_places}
+
+    def _check_actions(self, actions: Any, name: str) -> None:
+        count = len(actions) if isinstance(actions, Tensor) and actions.ndim == 2 else 0
+        check(actions, torch.empty(count, self._block.shape[-1]), name)
+
+    def _check_places(self, continued: Any, name: str) -> None:
+        check(continued, [list_of(0)] * len(self._starts), name)
+
+    def check_lengths(self, state: dict[str, Any], name: str) -> None:
+        """Check that a loaded state, whose parts have the right form, holds the actions of each of its episodes.
+
+        Raises:
+            StructureError: It does not.
+        """
+        total = sum(max(count, 0) for count in state["action_counts"])
+        expect(len(state["actions"]) == total, f"{name}.actions", f"must be {total}", state["actions"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what `state_dict` returned."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,6 +48,20 @@ def resolve(env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None = None, 
         return lambda: _make_gymnasium(env, kwargs, training)
     _check_gymnasium_id(env)
     return lambda: _make_gymnasium(env, kwargs)
+
+
+def foreign_module(name: str, imported: Container[str]) -> str | None:
+    """Return the module that making an environment of this id would import, if it is not Gymnasium's or Minerva's.
+
+    "package.module:Env-v0" imports its module, which may do anything. One that is imported already does no more.
+
+    Args:
+        name: The id.
+        imported: Modules that are imported already.
+    """
+    module, colon, _ = name.partition(":")
+    known = module.split(".")[0] in ("gymnasium", "minerva") or module in imported
+    return module if colon and not known else None
 
 
 def display_name(env: str | EnvFactory) -> str:

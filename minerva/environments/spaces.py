@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from minerva.environments.checks import WrongValueError, described
+from minerva.utils.structure import check, describe
 
 Writer = Callable[[Any, NDArray[Any]], None]
 
@@ -207,7 +209,7 @@ def rows_of(space: Space[Any], obs: Any, name: str = "observation") -> tuple[NDA
                 f"{name}: its parts must be batches of the same size, got sizes {[len(rows) for rows, _ in parts]}."
             )
         return np.concatenate([rows for rows, _ in parts], axis=1), parts[0][1]
-    values, shape = np.asarray(obs), tuple(space.shape or ())
+    values, shape = _as_numbers(obs, name), tuple(space.shape or ())
     single = values.shape == shape
     if not single and (values.ndim != len(shape) + 1 or values.shape[1:] != shape):
         expected = ", ".join(str(size) for size in shape)
@@ -216,21 +218,84 @@ def rows_of(space: Space[Any], obs: Any, name: str = "observation") -> tuple[NDA
             f"got {_describe(obs)}."
         )
     values = values[None] if single else values
-    rows = np.zeros((len(values), flat_size(space)), dtype=np.float32)
     if isinstance(space, spaces.Box):
-        rows[:] = values.reshape(len(values), -1)
-    else:
-        write = flat_writer(space)
-        for value, row in zip(values, rows, strict=True):
-            write(value, row)
+        if space.dtype.kind != "f":
+            _check_whole(values, space.dtype, name)
+        with np.errstate(over="ignore"):  # the check below finds what is too large for float32
+            rows = values.reshape(len(values), -1).astype(np.float32)
+        # A sum of squares is finite only if all its terms are. If it only overflows, the search finds nothing.
+        if values.dtype.kind == "f" and not math.isfinite(np.vdot(rows, rows)):
+            wrong = np.flatnonzero(~np.isfinite(rows))
+            if wrong.size:
+                where = int(wrong[0]) % rows.shape[1]
+                raise ValueError(
+                    f"{name}: must hold finite numbers, got {rows.flat[wrong[0]]} at position {where}; replace it, "
+                    "or do not act on this observation."
+                )
+        return rows, single
+    _check_members(space, values, name)
+    rows = np.zeros((len(values), flat_size(space)), dtype=np.float32)
+    write = flat_writer(space)
+    for value, row in zip(values, rows, strict=True):
+        write(value, row)
     return rows, single
+
+
+def _as_numbers(value: Any, name: str) -> NDArray[Any]:
+    try:
+        values = np.asarray(value)
+    except Exception as error:  # whatever the conversion of a foreign object leads to
+        raise ValueError(f"{name}: must be an array of numbers, got {_describe(value)} that is none.") from error
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"{name}: must hold numbers, got {_describe(value)} of {values.dtype}; convert it to numbers.")
+    return values
+
+
+def mask_rows(mask: Any) -> NDArray[np.float32]:
+    """Convert an action mask, or a batch of them, to rows ``[B, K]`` of zeros and ones.
+
+    Raises:
+        ValueError: It holds anything else.
+    """
+    values = np.atleast_2d(_as_numbers(mask, "action_mask"))
+    wrong = np.flatnonzero((values != 0) & (values != 1))
+    if wrong.size:
+        raise ValueError(f"action_mask: must hold 0 or 1 for each category, got {values.flat[wrong[0]]}.")
+    return values.astype(np.float32)
+
+
+def _check_whole(values: NDArray[Any], dtype: np.dtype[Any], name: str) -> None:
+    """Check that values are such as an array of whole numbers can hold."""
+    if values.dtype == dtype:
+        return
+    with np.errstate(invalid="ignore"):
+        wrong = np.flatnonzero(values.astype(dtype) != values)
+    if wrong.size:
+        raise ValueError(
+            f"{name}: must hold whole numbers of {dtype}, as the environment gives them, got {values.flat[wrong[0]]}."
+        )
+
+
+def _check_members(space: Space[Any], values: NDArray[Any], name: str) -> None:
+    """Check that all of a batch are members of a space of whole numbers."""
+    if isinstance(space, spaces.Discrete):
+        low, high = space.start, space.start + space.n - 1
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    else:
+        low, high = np.int64(0), np.int64(1)
+    wrong = np.flatnonzero(~((values >= low) & (values <= high) & (values == np.floor(values))))
+    if wrong.size:
+        raise ValueError(f"{name}: must be of {space}, got {values.flat[wrong[0]]}.")
 
 
 def _describe(obs: Any) -> str:
     if isinstance(obs, Mapping):
-        return f"a dict with {sorted(map(str, obs))}"
-    shape = getattr(obs, "shape", None)
-    return f"a {type(obs).__name__}" if shape is None else f"an array of shape {tuple(shape)}"
+        return f"a dict with {sorted(f'{key!s:.40}' for key in obs)[:20]}"
+    if isinstance(obs, np.ndarray):
+        return f"an array of shape {obs.shape}"
+    kind = type(obs).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def space_to_plain(space: Space[Any]) -> dict[str, Any]:
@@ -259,8 +324,30 @@ def space_to_plain(space: Space[Any]) -> dict[str, Any]:
     )
 
 
-def space_from_plain(plain: dict[str, Any]) -> Space[Any]:
-    """Build a space from the plain values of `space_to_plain`."""
+def space_from_plain(plain: Any, name: str = "space") -> Space[Any]:
+    """Build a space from the plain values of `space_to_plain`.
+
+    Raises:
+        ValueError: They do not describe a space as `space_to_plain` would.
+    """
+    try:
+        space = _build(plain)
+        again = space_to_plain(space)
+    except _UnknownKindError:
+        raise
+    except Exception as error:  # whatever a value of a wrong type leads to
+        raise ValueError(f"{name}: must describe a space, got {describe(plain)} that does not") from error
+    check(plain, again, name)
+    if plain != again:
+        raise ValueError(f"{name}: must describe a space, got {describe(plain)} that does not")
+    return space
+
+
+class _UnknownKindError(ValueError):
+    """A space of a kind that this version does not know."""
+
+
+def _build(plain: dict[str, Any]) -> Space[Any]:
     kind = plain["kind"]
     if kind == "Box":
         shape, dtype = tuple(plain["shape"]), np.dtype(plain["dtype"])
@@ -274,7 +361,7 @@ def space_from_plain(plain: dict[str, Any]) -> Space[Any]:
         return spaces.MultiBinary(plain["n"])
     if kind == "Dict":
         # OrderedDict, because Gymnasium sorts the keys of a plain dict, and so the parts of a flattened observation.
-        return spaces.Dict(OrderedDict((key, space_from_plain(child)) for key, child in plain["spaces"].items()))
+        return spaces.Dict(OrderedDict((key, _build(child)) for key, child in plain["spaces"].items()))
     if kind == "Tuple":
-        return spaces.Tuple([space_from_plain(child) for child in plain["spaces"]])
-    raise ValueError(f"space: unknown kind {kind!r}; a newer Minerva wrote this checkpoint, so update Minerva.")
+        return spaces.Tuple([_build(child) for child in plain["spaces"]])
+    raise _UnknownKindError(f"space: unknown kind {kind!r}; a newer Minerva wrote this checkpoint, so update Minerva.")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minerva.storage import segments
+from minerva.utils.structure import check, list_of
 
 # Bits of the flags of a slot
 _TERMINATED = np.uint8(1)
@@ -356,13 +357,10 @@ class ReplayBuffer:
             DamagedReplayError: A file is missing or damaged; the buffer is unchanged.
             ValueError: The saved buffer has another shape.
         """
-        for name, value in self._shape().items():
-            if index[name] != value:
-                raise ValueError(f"replay: must have the saved {name} = {index[name]}, got {value}; use the same.")
+        self._check_shape(index)
         folder = folder.resolve()
         entries, end = index["segments"], index["steps"]
-        # Until restarting steps were no longer counted, a buffer held the newest slots, whatever was in them.
-        begin, length = index.get("begin", max(0, end - self.length + 1)), index.get("slots", self.length)
+        begin, length = index["begin"], index["slots"]
         if not end - begin < length <= self._max_length:
             raise segments.DamagedReplayError(
                 f"replay: the saved index is damaged (steps {begin} to {end} do not fit into {length} slots)."
@@ -387,6 +385,24 @@ class ReplayBuffer:
         self._queue_start, self._usable = 0, len(envs)
         self._queue[: self._usable] = ring[ordered] * self.num_envs + envs
         self._saved = {folder: [dict(entry) for entry in entries]}
+
+    def check_index(self, index: Any, name: str) -> None:
+        """Check that a loaded index has the form of one of this buffer; nothing is read or changed.
+
+        Raises:
+            StructureError: It has not.
+            ValueError: The saved buffer has another shape.
+        """
+        pending = [[0.0] * self.obs.shape[-1]] * self.num_envs
+        counts = dict.fromkeys(("steps", "begin", "slots", "dropped"), 0)
+        form = {**self._shape(), **counts, "pending": pending, "segments": list_of(segments.FORM)}
+        check(index, form, name)
+        self._check_shape(index)
+
+    def _check_shape(self, index: dict[str, Any]) -> None:
+        for name, value in self._shape().items():
+            if index[name] != value:
+                raise ValueError(f"replay: must have the saved {name} = {index[name]}, got {value}; use the same.")
 
     def clean(self, folder: Path, index: dict[str, Any]) -> None:
         """Delete the files that this index does not name, once the checkpoint with the index is written."""

@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from minerva.utils.structure import check, expect
+
 Values = NDArray[Any] | Tensor
 """An array, or a tensor that is where it is stored."""
 
@@ -144,20 +146,34 @@ class RolloutBuffer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the part that is filled."""
-        whole = {name: getattr(self, name).clone() for name in ("first_recurrent_state", "recurrent_state")}
-        return {"position": self.position, **whole, **{name: part.clone() for name, part in self._filled().items()}}
+        state = self._state_at(self.position)
+        return {name: part.clone() if isinstance(part, Tensor) else part for name, part in state.items()}
+
+    def _state_at(self, position: int) -> dict[str, Any]:
+        recurrent = {name: getattr(self, name) for name in ("first_recurrent_state", "recurrent_state")}
+        return {"position": position, **recurrent, **self._filled(position)}
+
+    def check_state(self, state: Any, name: str) -> None:
+        """Check that a loaded state is one of this buffer, with any number of steps filled.
+
+        Raises:
+            StructureError: It is not.
+        """
+        position = state.get("position") if isinstance(state, dict) else None
+        steps = position if type(position) is int and 0 <= position <= self.steps else 0
+        check(state, self._state_at(steps), name)
+        expect(position == steps, f"{name}.position", f"must be at most {self.steps}", position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a rollout that was saved half filled."""
         self.position = state["position"]
-        for name, part in self._filled().items():
+        for name, part in self._filled(self.position).items():
             part.copy_(state[name])
         self.first_recurrent_state = state["first_recurrent_state"].to(self.obs.device)
         self._recurrent_state = self._fast(state["recurrent_state"].to(self.obs.device))
 
-    def _filled(self) -> dict[str, Tensor]:
-        """Return views of the part that is filled, by name."""
-        t = self.position
+    def _filled(self, t: int) -> dict[str, Tensor]:
+        """Return views of the part that t steps fill, by name."""
         return {name: getattr(self, name)[: t if name in _STEP_TENSORS else t + 1] for name in _TENSORS}
 
 

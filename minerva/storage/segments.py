@@ -26,6 +26,12 @@ SEGMENT_BYTES = 4_000_000
 Entry: TypeAlias = dict[str, Any]
 """A segment as plain values: file name, size, checksum, first step and number of steps."""
 
+FORM: Entry = {"name": "", "first": 0, "steps": 0, "bytes": 0, "crc32": 0}
+"""The form of such values."""
+
+HEADER_BYTES = 10_000
+"""More than what stands before the numbers of a file."""
+
 _NAME = re.compile(r"segment-\d+-(\d+)\.npy(\.part)?")
 
 
@@ -103,8 +109,13 @@ def load(
         raise DamagedReplayError(
             f"replay: the list of segments is damaged (steps {gap[0]:,} to {gap[1] - 1:,} are missing)."
         )
+    covered = 0
     for entry in entries:
-        yield entry["first"], _read(folder, entry, layout(entry["steps"]))
+        if entry["steps"] < 1 or entry["first"] < covered or entry["first"] + entry["steps"] > end:
+            raise DamagedReplayError(f"replay: the list of segments is damaged ({entry['name']!r} is out of place).")
+        covered = entry["first"] + entry["steps"]
+    for entry in entries:
+        yield entry["first"], _read(folder, entry, layout)
 
 
 def clean(folder: Path, entries: list[Entry]) -> None:
@@ -166,12 +177,19 @@ def _write(path: Path, segment: NDArray[Any]) -> tuple[int, int]:
     return len(content), zlib.crc32(content)
 
 
-def _read(folder: Path, entry: Entry, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _read(folder: Path, entry: Entry, layout: Callable[[int], np.dtype[Any]]) -> NDArray[Any]:
     path = folder / entry["name"]
     if _NAME.fullmatch(entry["name"]) is None:
         raise DamagedReplayError(f"replay: the list of segments is damaged ({entry['name']!r} is no segment name).")
     try:
-        content = path.read_bytes()
+        dtype = layout(entry["steps"])
+    except (ValueError, OverflowError, MemoryError):  # no file is that large
+        raise DamagedReplayError(f"replay: the list of segments is damaged ({entry['steps']:,} steps).") from None
+    try:
+        with path.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            # What is not as large as it must be is not read: it could fill the memory.
+            content = opened.read() if size == entry["bytes"] <= dtype.itemsize + HEADER_BYTES else b""
     except FileNotFoundError:
         raise DamagedReplayError(
             f"replay: there is no file {path}, which the checkpoint needs; "
@@ -179,18 +197,22 @@ def _read(folder: Path, entry: Entry, dtype: np.dtype[Any]) -> NDArray[Any]:
         ) from None
     except OSError as error:
         raise DamagedReplayError(f"replay: {path} cannot be read ({error.strerror}).") from error
-    if len(content) != entry["bytes"]:
-        raise DamagedReplayError(
-            f"replay: {path} is damaged (it has {len(content):,} bytes instead of {entry['bytes']:,})."
-        )
+    if size != entry["bytes"]:
+        raise DamagedReplayError(f"replay: {path} is damaged (it has {size:,} bytes instead of {entry['bytes']:,}).")
     if zlib.crc32(content) != entry["crc32"]:
         raise DamagedReplayError(f"replay: {path} is damaged (its checksum is wrong).")
-    try:
-        segment: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    header = io.BytesIO(content)
+    try:  # the header alone: it may name an array that is far larger than the file
+        if np.lib.format.read_magic(header) != (1, 0):
+            raise ValueError("another version")
+        shape, _, held = np.lib.format.read_array_header_1_0(header, max_header_size=HEADER_BYTES)
+        if held.hasobject:
+            raise ValueError("pickled objects")
+    except Exception as error:
         raise DamagedReplayError(f"replay: {path} does not hold an array of plain numbers.") from error
-    if segment.dtype != dtype or segment.shape != ():
-        raise DamagedReplayError(f"replay: {path} holds {segment.dtype}, {segment.shape} instead of {dtype}, ().")
+    if held != dtype or shape != () or len(content) - header.tell() != dtype.itemsize:
+        raise DamagedReplayError(f"replay: {path} holds {held}, {shape} instead of {dtype}, ().")
+    segment: NDArray[Any] = np.frombuffer(content, dtype, 1, header.tell()).reshape(())
     return segment
 
 

@@ -20,6 +20,7 @@ from minerva.networks.numpy_mlp import Array, noise_source
 from minerva.trainers.collector import Act
 from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import torch_generator
+from minerva.utils.structure import check, expect
 
 MAX_CPU_ACTING_PARAMETERS = 300_000
 """Parameters up to which a network acts faster on the CPU than on a GPU, where launches and transfers take longer."""
@@ -64,6 +65,20 @@ class BaseAgent(nn.Module):
         if isinstance(self.obs_normalizer, RunningNorm):
             obs = self.obs_normalizer(obs.to(self.obs_normalizer.mean.device))
         return obs.to(self.policy.device)
+
+    def check_state(self, state: Any, name: str) -> None:
+        """Check that loaded weights and statistics fit this agent and can be acted with.
+
+        Raises:
+            StructureError: They do not fit, or are not numbers.
+        """
+        check(state, dict(self.state_dict()), name)
+        for key, _ in self.named_parameters(remove_duplicate=False):
+            expect(not state[key].isnan().any(), f"{name}.{key}", "must hold numbers", torch.nan)
+        for key in self.obs_normalizer.state_dict():
+            statistic = state[f"obs_normalizer.{key}"]
+            right = bool(statistic.isfinite().all()) and (key == "mean" or bool((statistic >= 0).all()))
+            expect(right, f"{name}.obs_normalizer.{key}", "must hold statistics of observations", statistic)
 
     @torch.no_grad()
     def act_recurrent(

@@ -14,6 +14,7 @@ from minerva.environments import BatchedEnvironment, RewardNormalizer, Step
 from minerva.storage.replay import ReplayBuffer
 from minerva.storage.rollout import RolloutBuffer
 from minerva.utils.running_norm import RunningNorm
+from minerva.utils.structure import check, optional
 
 Act = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
 """How to act, as `minerva.trainers.actor.Actor`: from normalized observations, recurrent states and where episodes
@@ -101,6 +102,13 @@ class RolloutCollector:
             "rollout": self.rollout.state_dict(),
             "reward_normalizer": None if normalizer is None else normalizer.state_dict(),
         }
+
+    def check_state(self, state: Any, name: str) -> None:
+        """Raise a `StructureError` if a loaded state cannot be one of this collector; nothing is changed."""
+        rollout = self.rollout
+        chosen = optional([rollout.actions[0], rollout.recurrent_state])
+        parts = {"env": self.env.check_state, "rollout": rollout.check_state, "chosen": chosen}
+        check(state, {**self.state_dict(), **parts}, name)
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Load a saved state; return a sentence where the environments could not restore theirs exactly."""
@@ -202,6 +210,12 @@ class ReplayCollector:
             "current_obs": torch.from_numpy(self.replay.current_obs.copy()),
             "chosen": None if self._chosen is None else [torch.from_numpy(part.copy()) for part in self._chosen],
         }
+
+    def check_state(self, state: Any, name: str) -> None:
+        """Raise a `StructureError` if a loaded state cannot be one of this collector; nothing is changed."""
+        replay = self.replay
+        chosen = optional([torch.from_numpy(replay.actions[0]), torch.from_numpy(replay.rewards[0])])
+        check(state, {**self.state_dict(), "env": self.env.check_state, "chosen": chosen}, name)
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Load a saved state; return a sentence where the environments could not restore theirs exactly."""

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from minerva.utils.structure import check, dict_of, list_of
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -69,6 +71,10 @@ class Health:
     def state_dict(self) -> dict[str, Any]:
         """Return what was warned of and seen, as plain values."""
         return {"warned": sorted(self._warned), "in_a_row": dict(self._in_a_row), "newest": dict(self._newest)}
+
+    def check_state(self, state: Any, name: str) -> None:
+        """Raise a `StructureError` if a loaded state is none; its rules may be other ones."""
+        check(state, {"warned": list_of(""), "in_a_row": dict_of(0), "newest": dict_of(0.0)}, name)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load it; rules that are not among these are ignored."""

@@ -23,7 +23,7 @@ from minerva.trainers.loop import off_policy_loop
 from minerva.trainers.run import Run, TrainingResult
 from minerva.trainers.trainer import Trainer
 from minerva.utils.running_norm import RunningNorm
-from minerva.utils.seeding import spawn_seed
+from minerva.utils.seeding import check_numpy_generator_state, spawn_seed
 
 
 @dataclass
@@ -224,6 +224,10 @@ class OffPolicyTrainer(Trainer):
             "collector": self.collector.state_dict(),
             "schedule": dataclasses.asdict(self.schedule),
         }
+
+    def state_checks(self, same_device: bool) -> dict[str, Any]:
+        own = {"replay_order": check_numpy_generator_state, "collector": self.collector.check_state}
+        return {**super().state_checks(same_device), **own}
 
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
         self.replay_order.bit_generator.state = state["replay_order"]

@@ -30,7 +30,7 @@ from minerva.trainers.trainer import ROWS_PER_THREAD, Trainer
 from minerva.utils.cores import usable_cores
 from minerva.utils.modes import is_pure
 from minerva.utils.running_norm import RunningNorm
-from minerva.utils.seeding import torch_generator
+from minerva.utils.seeding import torch_generator, torch_generator_state
 
 
 def estimate_advantages(rollout: RolloutBuffer, values: Tensor, config: OnPolicyConfig) -> Advantages:
@@ -202,6 +202,14 @@ class OnPolicyTrainer(Trainer):
             "minibatch_order": self.minibatch_order.get_state(),
             "layer_noise": self.layer_noise.get_state(),
             "collector": self.collector.state_dict(),
+        }
+
+    def state_checks(self, same_device: bool) -> dict[str, Any]:
+        return {
+            **super().state_checks(same_device),
+            "minibatch_order": torch_generator_state(self.minibatch_order),
+            "layer_noise": torch_generator_state(self.layer_noise, same_device),
+            "collector": self.collector.check_state,
         }
 
     def load_learning_state(self, state: dict[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from abc import ABC, abstractmethod
@@ -16,7 +17,6 @@ from torch import Tensor
 from minerva import checkpointing, environments
 from minerva.acceleration.applied import Acceleration, check_compiler, choose_acceleration
 from minerva.callbacks import CallbackLike
-from minerva.checkpointing import CheckpointError
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import space_to_plain
 from minerva.evaluation import Evaluation, Evaluator
@@ -29,13 +29,15 @@ from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.health import Health, Rule
 from minerva.trainers.run import Run, RunState, TrainingResult
 from minerva.trainers.run_folder import ImportantNote, last_version
+from minerva.trainers.saved import SavedRun
 from minerva.utils.cores import check_threads, keep_freed_memory, usable_cores
 from minerva.utils.devices import resolve_device
 from minerva.utils.hardware import is_out_of_memory
 from minerva.utils.modes import mode
 from minerva.utils.precision import exact_cudnn
 from minerva.utils.ranges import LARGEST_INT, Range, whole_number
-from minerva.utils.seeding import initialization_seed
+from minerva.utils.seeding import initialization_seed, torch_generator_state
+from minerva.utils.structure import anything, check, expect, optional, text
 
 ROWS_PER_THREAD = 256
 """Rows of a gradient step that keep a thread of torch busy: with fewer, threads wait for each other too often."""
@@ -364,6 +366,36 @@ class Trainer(ABC):
             **self.learning_state(),
         }
 
+    def check_state(self, state: Any) -> None:
+        """Check that a loaded state has the form of this trainer's; nothing is changed.
+
+        Raises:
+            StructureError: It has not.
+        """
+        form = self.state_dict()
+        check(state, dict.fromkeys(form, anything), "state")
+        same_device = state["device"] == self.device.type and state["acting_device"] == self.actor.device.type
+        check(state, {**form, **self.state_checks(same_device)}, "state")
+
+    def state_checks(self, same_device: bool) -> dict[str, Any]:
+        """Return checks for those entries of the state whose form is not that of the trainer's own, by name.
+
+        Args:
+            same_device: Whether the networks were on devices of the same type.
+        """
+        return {
+            "device": text,
+            "acting_device": text,
+            "acceleration": optional(self._check_acceleration if same_device else tuple(Acceleration())),
+            "agent": self.agent.check_state,
+            "action_noise": torch_generator_state(self.actor.generator, same_device),
+            "health": self.health.check_state,
+        }
+
+    def _check_acceleration(self, value: Any, name: str) -> None:
+        check(value, tuple(Acceleration()), name)
+        expect(not value[1] or self.device.type == "cuda", name, "must not capture updates without a GPU", True)
+
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Load it; return a sentence where that is not exact."""
         self.agent.load_state_dict(state["agent"])
@@ -411,30 +443,36 @@ class Trainer(ABC):
         """Resume from a checkpoint, or from the newest one in a run's folder.
 
         Raises:
-            CheckpointError: It cannot be read, or belongs to another algorithm, environment or shape.
+            CheckpointError: It cannot be read, is not one of a run, or belongs to another algorithm, environment or
+                shape. Nothing is changed then.
         """
         path = Path(path)
         last = last_version(path if path.is_dir() else path.parent, self.algorithm)  # before it is read
         file, checkpoint, damaged = checkpointing.look_up(path)
         folder = file.parent.absolute()  # before episodes are replayed: an environment may change the current folder
-        self._check(file, checkpoint, (*self.fixed_fields, *self.resumed_fields))
-        if checkpoint["seed"] != self.seed:  # only the evaluation still uses the constructor's seed
-            self.seed = checkpoint["seed"]
+        saved = self._saved_run(file, checkpoint, (*self.fixed_fields, *self.resumed_fields))
+        index = saved.replay
+        with saved.explained():
+            self.check_state(saved.state)
+            if self.replay is not None and index is not None:
+                self.replay.check_index(index, "replay")
+        if saved.seed != self.seed:  # only the evaluation still uses the constructor's seed
+            self.seed = saved.seed
             self.evaluator.close()
             self.evaluator = self._make_evaluator()
-        index, lost = checkpoint["replay"], "this checkpoint holds no replay buffer"
+        lost = "this checkpoint holds no replay buffer"
         if self.replay is not None and index is not None:
             try:
                 self.replay.load(replay_folder(file), index)
             except DamagedReplayError as error:  # what was learned is intact, and worth more than what was collected
                 index, lost = None, str(error).rstrip(".")
-        note = self.load_state_dict(checkpoint["state"])
-        self.run_state = RunState(**checkpoint["run"], out_dir=folder, last_checkpoint=last)
+        note = self.load_state_dict(saved.state)
+        self.run_state = dataclasses.replace(saved.run, out_dir=folder, last_checkpoint=last)
         forgotten = f"{lost}: {self.restart_with_empty_replay()}" if self.replay is not None and index is None else None
         self.notes.append(f"Resuming from {file.name} at step {self.env_steps:,}.")
         inexact = note if self.run_state.started else None  # there is no episode yet to return to
-        notes = (damaged, *(f"Note: {text}." for text in (inexact, forgotten) if text is not None))
-        self.notes.extend(ImportantNote(text) for text in notes if text is not None)
+        notes = (damaged, *(f"Note: {sentence}." for sentence in (inexact, forgotten) if sentence is not None))
+        self.notes.extend(ImportantNote(sentence) for sentence in notes if sentence is not None)
 
     def init_from(self, path: str | Path) -> None:
         """Start a new run with the policy of another one: networks and normalizers.
@@ -443,10 +481,12 @@ class Trainer(ABC):
             CheckpointError: As for `load`.
         """
         file, checkpoint, note = checkpointing.look_up(Path(path))
-        self._check(file, checkpoint, self.fixed_fields)
+        saved = self._saved_run(file, checkpoint, self.fixed_fields)
+        with saved.explained():
+            self.agent.check_state(saved.weights, "state.agent")
         if note is not None:
             self.notes.append(ImportantNote(note))
-        self.load_policy(checkpoint["state"])
+        self.load_policy(saved.state)
         self.notes.append(f"Starting from the policy in {file}.")
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
@@ -454,28 +494,18 @@ class Trainer(ABC):
         self.agent.load_state_dict(state["agent"])
         self.actor.invalidate()
 
-    def _check(self, file: Path, checkpoint: dict[str, Any], fixed_fields: tuple[str, ...]) -> None:
-        if checkpoint["algorithm"] != self.algorithm:
-            raise CheckpointError(
-                f"checkpoint: {file} is one of {checkpoint['algorithm']}, not of {self.algorithm}; "
-                f"use `minerva train {checkpoint['algorithm']}`."
-            )
-        for which, space in (
-            ("observation_space", self.env.raw_observation_space),
-            ("action_space", self.env.action_space),
-        ):
-            if checkpoint[which] != space_to_plain(space):
-                raise CheckpointError(
-                    f"checkpoint: {file} was made on {checkpoint['env_id']}, whose {which.replace('_', ' ')} is not "
-                    f"that of {self.env_name} ({space}); choose the same environment."
-                )
-        plain = self.config.to_plain()
-        for name in fixed_fields:
-            if checkpoint["config"][name] != plain[name]:
-                raise CheckpointError(
-                    f"checkpoint: {file} was made with {name} = {checkpoint['config'][name]}, got {plain[name]}; "
-                    "give the same."
-                )
+    def _saved_run(self, file: Path, checkpoint: dict[str, Any], fixed_fields: tuple[str, ...]) -> SavedRun:
+        """Read a checkpoint of this algorithm, environment and shape."""
+        return SavedRun.read_like(
+            file,
+            checkpoint,
+            self.algorithm,
+            self.config,
+            fixed_fields,
+            self.env_name,
+            self.env.raw_observation_space,
+            self.env.action_space,
+        )
 
 
 def replay_folder(checkpoint: Path) -> Path:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from minerva.utils.structure import Check, StructureError, check, describe, expect
 
 
 def spawn_seed(seed: int, consumer: str) -> int:
@@ -61,3 +65,36 @@ def as_global_generator(generator: torch.Generator) -> Iterator[None]:
     finally:
         generator.set_state(default.get_state())
         default.set_state(before)
+
+
+def check_numpy_generator_state(plain: Any, name: str) -> None:
+    """Check that loaded values are the state of a NumPy (PCG64) generator.
+
+    Raises:
+        StructureError: They are not.
+    """
+    words = {"state": 2**128 - 1, "inc": 2**128 - 1}  # the largest ones
+    check(plain, {"bit_generator": "", "state": words, "has_uint32": 1, "uinteger": 2**32 - 1}, name)
+    scratch = np.random.default_rng(0)
+    try:
+        scratch.bit_generator.state = plain
+    except (ValueError, TypeError, OverflowError) as error:
+        raise StructureError(f"{name}: must be the state of a PCG64 generator, got one that it rejects") from error
+
+
+def torch_generator_state(generator: torch.Generator, same_device: bool = True) -> Check:
+    """Return a check that a loaded value is a state of a torch generator; of any kind, if that of another device."""
+
+    def check_state(state: Any, name: str) -> None:
+        if not same_device:
+            expect(isinstance(state, Tensor) and state.dtype == torch.uint8, name, "must be a tensor of bytes", state)
+            return
+        check(state, generator.get_state(), name)
+        try:
+            torch.Generator(generator.device).set_state(state)
+        except (RuntimeError, TypeError) as error:
+            raise StructureError(
+                f"{name}: must be the state of a generator, got {describe(state)} that it rejects"
+            ) from error
+
+    return check_state

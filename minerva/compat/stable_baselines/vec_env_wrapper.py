@@ -13,6 +13,7 @@ from minerva.compat.stable_baselines.old_env import Info
 from minerva.compat.stable_baselines.vec_env import GroupVecEnv, VecEnv, VecEnvStepReturn
 from minerva.environments.base import BatchedEnvironment, Rows, Step
 from minerva.environments.spaces import flat_size, row_dtype
+from minerva.utils.structure import check
 
 Array = NDArray[Any]
 
@@ -132,6 +133,10 @@ class WrappedBatch:
     def state_dict(self) -> dict[str, Any]:
         """Return the state as tensors and plain values."""
         return {"inner": self._inner.state_dict(), "wrapper": self._wrapper.state()}
+
+    def check_state(self, state: Any, name: str) -> None:
+        """Raise a `StructureError` if a loaded state cannot be one of these environments."""
+        check(state, {"inner": self._inner.check_state, "wrapper": self._wrapper.state()}, name)
 
     @property
     def restarts_next(self) -> NDArray[np.bool_]:

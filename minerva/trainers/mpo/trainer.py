@@ -21,7 +21,7 @@ from minerva.trainers.mpo.health import MPO_RULES
 from minerva.trainers.mpo.update import Batch, SequenceBatch, named_metrics
 from minerva.trainers.off_policy import OffPolicyTrainer
 from minerva.trainers.trainer import ROWS_PER_THREAD
-from minerva.utils.seeding import torch_generator
+from minerva.utils.seeding import torch_generator, torch_generator_state
 
 __all__ = ["MPOAgent", "MPOConfig", "MPOTrainer"]
 
@@ -105,6 +105,10 @@ class MPOTrainer(OffPolicyTrainer):
     def learning_state(self) -> dict[str, Any]:
         own = {"optimizer": self.agent.optimizer_state(), "update_noise": self.update_noise.get_state()}
         return {**super().learning_state(), **own}
+
+    def state_checks(self, same_device: bool) -> dict[str, Any]:
+        own = {"update_noise": torch_generator_state(self.update_noise, same_device)}
+        return {**super().state_checks(same_device), **own}
 
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
         self.agent.load_optimizer_state(state["optimizer"])
