@@ -430,8 +430,7 @@ class Trainer(ABC):
         index = saved.replay
         with saved.explained():
             self.check_state(saved.state)
-            if self.replay is not None and index is not None:
-                self.replay.check_index(index, "replay")
+            check(index, None if self.replay is None else optional(self.replay.check_index), "replay")
         if note is not None:
             self.notes.append(note)
         if saved.seed != self.seed:  # only the evaluation still uses the constructor's seed
