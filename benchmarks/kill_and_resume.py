@@ -33,8 +33,9 @@ import numpy as np
 import torch
 
 from minerva import api, checkpointing
+from minerva.checkpointing import replay_folder
 from minerva.storage.replay import ReplayBuffer
-from minerva.trainers.trainer import Trainer, replay_folder
+from minerva.trainers.trainer import Trainer
 
 ENVIRONMENTS = ("HalfCheetah-v5", "Ant-v5", "dm_control/cheetah/run")
 CLOCK = {"charts/SPS"}

@@ -167,6 +167,11 @@ def look_up(path: Path, which: Literal["last", "best"] = "last") -> LoadedCheckp
     raise CheckpointError(" ".join(problems))
 
 
+def replay_folder(checkpoint: Path) -> Path:
+    """Return the folder beside a checkpoint that holds its replay buffer."""
+    return checkpoint.with_name(checkpoint.name.removesuffix(".pt") + ".replay")
+
+
 def versions() -> dict[str, str]:
     """Return the versions of Python, the platform and the packages that affect a result."""
     found = {"python": platform.python_version(), "platform": platform.platform()}

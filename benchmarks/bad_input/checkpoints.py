@@ -115,6 +115,8 @@ def change(path: Path, choose: random.Random) -> tuple[str, tuple[str, ...]]:
         if done is not None:
             break
     torch.save(tree, path)
+    if done == "add" and place == ("state", "agent"):  # beside what a policy consists of
+        return f"{done} beside state.agent", BOTH[1:]
     of_policy = place[0] != "replay" and (place[0] != "state" or place[1:2] in ((), ("agent",)))
     return f"{done} at {'.'.join(map(str, place))}", ("minerva.load", "trainer.load") if of_policy else (
         "trainer.load",

@@ -14,7 +14,7 @@ from minerva.environments import BatchedEnvironment, RewardNormalizer, Step
 from minerva.storage.replay import ReplayBuffer
 from minerva.storage.rollout import RolloutBuffer
 from minerva.utils.running_norm import RunningNorm
-from minerva.utils.structure import check, optional
+from minerva.utils.structure import anything, check, expect, optional
 
 Act = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
 """How to act, as `minerva.trainers.actor.Actor`: from normalized observations, recurrent states and where episodes
@@ -124,6 +124,13 @@ class RolloutCollector:
         note = self.env.load_state_dict(state["env"])
         self._truncate_lost_episodes()
         return note
+
+    def check_reward_statistics(self, state: Any, name: str) -> None:
+        """Check the reward normalizer in another collector's state, which may be one of more environments."""
+        expect(isinstance(state, dict) and "reward_normalizer" in state, name, "must hold a reward_normalizer", state)
+        saved, normalizer = state["reward_normalizer"], self._reward_normalizer
+        if normalizer is not None and saved is not None:
+            check(saved, {**normalizer.state_dict(), "discounted_return": anything}, f"{name}.reward_normalizer")
 
     def load_reward_statistics(self, saved: Mapping[str, Tensor] | None) -> None:
         """Load the statistics of another run's reward normalizer, which set the scale that its critic has learned."""

@@ -183,6 +183,10 @@ class OnPolicyTrainer(Trainer):
 
     # State
 
+    def check_policy(self, state: Mapping[str, Any]) -> None:
+        super().check_policy(state)
+        self.collector.check_reward_statistics(state.get("collector"), "state.collector")
+
     def load_policy(self, state: Mapping[str, Any]) -> None:
         super().load_policy(state)
         self.collector.load_reward_statistics(state["collector"]["reward_normalizer"])

@@ -14,7 +14,7 @@ from gymnasium import Space
 from torch.overrides import TorchFunctionMode
 
 from minerva.checkpointing import FORMAT, CheckpointError, unusable
-from minerva.environments.spaces import category_counts, flat_size, space_from_plain, space_to_plain
+from minerva.environments.spaces import category_counts, flat_size, space_from_plain
 from minerva.networks.heads import head_for
 from minerva.trainers.config import RunConfig
 from minerva.trainers.run import RunState
@@ -85,56 +85,6 @@ class SavedRun(NamedTuple):
                 state,
                 checkpoint["replay"],
             )
-
-    @classmethod
-    def read_like(
-        cls,
-        path: Path,
-        checkpoint: dict[str, Any],
-        algorithm: str,
-        config: RunConfig,
-        fixed_fields: tuple[str, ...],
-        env_name: str,
-        observation_space: Space[Any],
-        action_space: Space[Any],
-    ) -> Self:
-        """Check also that the run is of the same algorithm, environment and shape as another one.
-
-        Args:
-            path: Where the checkpoint was read from.
-            checkpoint: What was read.
-            algorithm: That of the other run, like the rest.
-            config: Its settings.
-            fixed_fields: Those of them that must be the same.
-            env_name: What it trains on.
-            observation_space: Of that environment.
-            action_space: Of that environment.
-
-        Raises:
-            CheckpointError: It is not.
-        """
-        if checkpoint["algorithm"] != algorithm:
-            raise CheckpointError(
-                f"checkpoint: {path} is one of {checkpoint['algorithm']}, not of {algorithm}; "
-                f"use `minerva train {checkpoint['algorithm']}`."
-            )
-        saved = cls.read(path, checkpoint, type(config))
-        for which, ours, theirs in (
-            ("observation space", observation_space, saved.observation_space),
-            ("action space", action_space, saved.action_space),
-        ):
-            if space_to_plain(theirs) != space_to_plain(ours):
-                raise CheckpointError(
-                    f"checkpoint: {path} was made on {saved.env_id}, whose {which} is not that of {env_name} "
-                    f"({ours}); choose the same environment."
-                )
-        its, plain = saved.config.to_plain(), config.to_plain()
-        for name in fixed_fields:
-            if its[name] != plain[name]:
-                raise CheckpointError(
-                    f"checkpoint: {path} was made with {name} = {its[name]}, got {plain[name]}; give the same."
-                )
-        return saved
 
     def explained(self) -> AbstractContextManager[None]:
         """Return a context in which what is wrong with the checkpoint's content becomes a `CheckpointError`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from abc import ABC, abstractmethod
@@ -23,13 +22,11 @@ from minerva.evaluation import Evaluation, Evaluator
 from minerva.networks.encoders import MakeEncoder
 from minerva.networks.heads import head_for
 from minerva.storage.replay import ReplayBuffer
-from minerva.storage.segments import DamagedReplayError
+from minerva.trainers import resuming
 from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.health import Health, Rule
 from minerva.trainers.run import Run, RunState, TrainingResult
-from minerva.trainers.run_folder import ImportantNote, last_version
-from minerva.trainers.saved import SavedRun
 from minerva.utils.cores import check_threads, keep_freed_memory, usable_cores
 from minerva.utils.devices import resolve_device
 from minerva.utils.hardware import is_out_of_memory
@@ -100,7 +97,7 @@ class Trainer(ABC):
         self._factory = environments.resolve(env_id, config.env_kwargs)
         self.env = self._make_environment(env_id)
         self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
-        self.evaluator = self._make_evaluator()
+        self.evaluator = self.make_evaluator()
         with self.close_envs_on_error():
             self.action_dim = self._check_action_space()
         self.health = Health(self.health_rules())
@@ -170,7 +167,8 @@ class Trainer(ABC):
             self.config.pool_threads,
         )
 
-    def _make_evaluator(self) -> Evaluator:
+    def make_evaluator(self) -> Evaluator:
+        """Build what runs evaluations, with the seed as it is now."""
         config = self.config
         return Evaluator(self._factory, config.eval_episodes, self.seed, config.eval_max_steps, self.drops_non_finite)
 
@@ -417,7 +415,7 @@ class Trainer(ABC):
             replay: Whether the replay buffer is saved too. Without it a resumed run has to collect again.
         """
         path = Path(path)
-        folder = replay_folder(path)
+        folder = checkpointing.replay_folder(path)
         if self._run is not None:
             self._run.note_log_position()
         index = self.replay.save(folder) if replay and self.replay is not None else None
@@ -446,33 +444,7 @@ class Trainer(ABC):
             CheckpointError: It cannot be read, is not one of a run, or belongs to another algorithm, environment or
                 shape. Nothing is changed then.
         """
-        path = Path(path)
-        last = last_version(path if path.is_dir() else path.parent, self.algorithm)  # before it is read
-        file, checkpoint, damaged = checkpointing.look_up(path)
-        folder = file.parent.absolute()  # before episodes are replayed: an environment may change the current folder
-        saved = self._saved_run(file, checkpoint, (*self.fixed_fields, *self.resumed_fields))
-        index = saved.replay
-        with saved.explained():
-            self.check_state(saved.state)
-            if self.replay is not None and index is not None:
-                self.replay.check_index(index, "replay")
-        if saved.seed != self.seed:  # only the evaluation still uses the constructor's seed
-            self.seed = saved.seed
-            self.evaluator.close()
-            self.evaluator = self._make_evaluator()
-        lost = "this checkpoint holds no replay buffer"
-        if self.replay is not None and index is not None:
-            try:
-                self.replay.load(replay_folder(file), index)
-            except DamagedReplayError as error:  # what was learned is intact, and worth more than what was collected
-                index, lost = None, str(error).rstrip(".")
-        note = self.load_state_dict(saved.state)
-        self.run_state = dataclasses.replace(saved.run, out_dir=folder, last_checkpoint=last)
-        forgotten = f"{lost}: {self.restart_with_empty_replay()}" if self.replay is not None and index is None else None
-        self.notes.append(f"Resuming from {file.name} at step {self.env_steps:,}.")
-        inexact = note if self.run_state.started else None  # there is no episode yet to return to
-        notes = (damaged, *(f"Note: {sentence}." for sentence in (inexact, forgotten) if sentence is not None))
-        self.notes.extend(ImportantNote(sentence) for sentence in notes if sentence is not None)
+        resuming.resume(self, Path(path))
 
     def init_from(self, path: str | Path) -> None:
         """Start a new run with the policy of another one: networks and normalizers.
@@ -480,34 +452,13 @@ class Trainer(ABC):
         Raises:
             CheckpointError: As for `load`.
         """
-        file, checkpoint, note = checkpointing.look_up(Path(path))
-        saved = self._saved_run(file, checkpoint, self.fixed_fields)
-        with saved.explained():
-            self.agent.check_state(saved.weights, "state.agent")
-        if note is not None:
-            self.notes.append(ImportantNote(note))
-        self.load_policy(saved.state)
-        self.notes.append(f"Starting from the policy in {file}.")
+        resuming.start_from(self, Path(path))
+
+    def check_policy(self, state: Mapping[str, Any]) -> None:
+        """Check what `load_policy` loads of another run's state; raise a `StructureError` if it cannot be loaded."""
+        self.agent.check_state(state["agent"], "state.agent")
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
         """Load networks and normalizers from another run's state."""
         self.agent.load_state_dict(state["agent"])
         self.actor.invalidate()
-
-    def _saved_run(self, file: Path, checkpoint: dict[str, Any], fixed_fields: tuple[str, ...]) -> SavedRun:
-        """Read a checkpoint of this algorithm, environment and shape."""
-        return SavedRun.read_like(
-            file,
-            checkpoint,
-            self.algorithm,
-            self.config,
-            fixed_fields,
-            self.env_name,
-            self.env.raw_observation_space,
-            self.env.action_space,
-        )
-
-
-def replay_folder(checkpoint: Path) -> Path:
-    """Return the folder beside a checkpoint that holds its replay buffer."""
-    return checkpoint.with_name(checkpoint.name.removesuffix(".pt") + ".replay")

@@ -13,7 +13,7 @@ from minerva.acceleration import applied
 from minerva.acceleration.applied import Acceleration
 from minerva.acceleration.tree import leaves
 from minerva.callbacks import Callback
-from minerva.trainers.trainer import replay_folder
+from minerva.checkpointing import replay_folder
 from tests.trainers.mpo.small_run import TOTAL, VARIANTS, fields, small_trainer, train
 from tests.trainers.ppo.small_run import metrics_of, same, state_of
 
