@@ -258,14 +258,14 @@ class LocalGroup:
     def _make(self, factory: EnvFactory) -> gymnasium.Env[Any, Any]:
         try:
             env: Any = factory()
-        except (KeyboardInterrupt, ValueError):  # a ValueError is the user's mistake
-            self.close()
-            raise
         except BaseException as error:
             self.close()
+            text = error_text(error)
+            if isinstance(error, KeyboardInterrupt) or (isinstance(error, ValueError) and text):  # the user's mistake
+                raise
             raise EnvironmentFailureError(
                 f"environment {self.first_index + len(self.envs)} could not be made by its factory: "
-                f"{type(error).__name__}: {error_text(error)}"
+                f"{type(error).__name__}{': ' * bool(text)}{text}"
             ) from error
         if not isinstance(env, gymnasium.Env):
             self.close()
