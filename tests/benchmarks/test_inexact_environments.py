@@ -32,7 +32,7 @@ def test_no_transition_joins_two_episodes_after_a_resume(kind: str, algo: str, t
 
 
 def test_no_transition_joins_two_episodes_where_workers_step(tmp_path: Path) -> None:
-    result = stop_and_resume("raises after its end", "mpo", 1, 390, tmp_path, vectorization="subprocess")
+    result = stop_and_resume("not deterministic", "mpo", 1, 390, tmp_path, vectorization="subprocess")
     assert (result["joined"], result["fresh"] > 0) == (0, True)
 
 
