@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minerva.environments.base import Rows, check_finite, clip_to_box
+from minerva.environments.groups import IDLE, STEP, Outcome
 from minerva.environments.hangs import HangWatch
 from minerva.environments.ids import EnvFactory
-from minerva.environments.workers import IDLE, STEP, LocalGroup, Outcome
+from minerva.environments.workers import LocalGroup
 from minerva.utils.seeding import spawn_generators
 
 Act = Callable[[Rows], NDArray[np.float32]]

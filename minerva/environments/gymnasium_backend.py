@@ -11,11 +11,12 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, Rows, Step, box_bounds, check_finite
+from minerva.environments.groups import CONTINUE, STEP, Group, RunningEpisode
 from minerva.environments.hangs import HangWatch
 from minerva.environments.history import ActionHistory
 from minerva.environments.ids import EnvFactory
 from minerva.environments.spaces import flat_size, row_dtype
-from minerva.environments.workers import CONTINUE, STEP, Group, LocalGroup, RunningEpisode, SubprocessGroup
+from minerva.environments.workers import LocalGroup, SubprocessGroup
 from minerva.utils.seeding import check_numpy_generator_state, spawn_generators
 from minerva.utils.structure import check, expect
 

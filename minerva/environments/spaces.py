@@ -75,7 +75,11 @@ def flat_writer(space: Space[Any], name: str = "observation") -> Writer:
     Args:
         space: The space.
         name: What the observation is called in an error.
+
+    Raises:
+        ValueError: The space is not supported (see `flat_size`).
     """
+    flat_size(space)
     if isinstance(space, spaces.Box):
         return _byte_writer(space, name) if row_dtype(space) == np.uint8 else _number_writer(space, name)
     if isinstance(space, (spaces.Dict, spaces.Tuple)):

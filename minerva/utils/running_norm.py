@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 OUTLIER = 1e9
 """A number up to this size always counts as it is."""
+OUTLIER_SQUARED = OUTLIER**2
 OUTLIER_RATIO = 1e6
 """A larger one counts as it is up to so many times the size of the numbers seen before it."""
 LARGEST_COUNTED = 1e19
@@ -138,8 +139,8 @@ def _clip(x: Any, low: float, high: float) -> Any:
 
 def may_hold_outliers(values: Any) -> bool:
     """Return False where no number is an outlier; a sum of squares is the cheapest way to know."""
-    total = np.vdot(values, values) if isinstance(values, np.ndarray) else (values * values).sum().item()
-    return bool(total > OUTLIER**2)
+    total = np.vdot(values, values) if isinstance(values, np.ndarray) else (values * values).sum()
+    return bool(total > OUTLIER_SQUARED)
 
 
 def outlier_limit(count: float, size: Any) -> Any:

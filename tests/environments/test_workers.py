@@ -16,7 +16,8 @@ import pytest
 from gymnasium import spaces
 
 from minerva.environments import EnvFactory, EnvironmentFailureError, GymnasiumBatch, make
-from minerva.environments.workers import IDLE, STEP, LocalGroup, SubprocessGroup
+from minerva.environments.groups import IDLE, STEP
+from minerva.environments.workers import LocalGroup, SubprocessGroup
 from tests.environments.tiny_envs import Failing, Noisy, Tiny, Writing
 
 NO_ACTIONS = np.zeros((3, 1), dtype=np.float32)

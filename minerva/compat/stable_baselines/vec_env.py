@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from minerva.compat.stable_baselines.old_env import EnvFactory, Info, with_auto_reset
 from minerva.environments.base import BatchedEnvironment
+from minerva.environments.groups import Group
 from minerva.environments.gymnasium_backend import GymnasiumBatch
-from minerva.environments.workers import Group, LocalGroup, SubprocessGroup
+from minerva.environments.workers import LocalGroup, SubprocessGroup
 
 Indices = int | Iterable[int] | None
 """The index of one environment, several indices, or None for all."""
