@@ -60,7 +60,7 @@ def whole_number(name: str, value: Any, allowed: Range) -> int:
         ValueError: It is not.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ValueError(f"{name}: must be a whole number, got {shown(value)}.")
+        raise ValueError(f"{name}: must {allowed.below or 'be a whole number'}, got {shown(value)}.")
     allowed.check(name, int(value), int(value))
     return int(value)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from minerva.callbacks import Callback, CallbackList
 from minerva.environments import Step
@@ -86,6 +87,7 @@ class FakeOnPolicy(FakeTrainer):
     def __init__(self) -> None:
         super().__init__()
         self.rollout = FakeRollout(3)
+        self.layer_noise = torch.Generator()
 
     def step(self) -> Step:
         self.rollout.position += 1

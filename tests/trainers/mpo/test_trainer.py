@@ -8,12 +8,14 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import minerva
 from minerva.acceleration.tree import leaves
 from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.mpo.update import Batch
 from minerva.utils.running_norm import RunningNorm
+from tests.environments.tiny_envs import Noisy
 from tests.trainers.mpo.small_run import TOTAL, VARIANTS, small_trainer, train
 from tests.trainers.ppo.small_run import logged, metrics_of, same, same_run, state_of
 
@@ -238,6 +240,12 @@ def test_what_is_wrong_with_learning_is_told_without_a_console(tmp_path: Path) -
         )
 
 
+class Wide(Noisy):
+    """Of its observations, 2³¹ take 80 TB."""
+
+    observation_space = spaces.Box(-1, 1, (10_000,), np.float32)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -246,7 +254,11 @@ def test_what_is_wrong_with_learning_is_told_without_a_console(tmp_path: Path) -
         ({"use_retrace": True, "retrace_steps": 101}, r"retrace_steps: must be at most replay_size / num_envs = 100"),
         ({"n_step": 40, "num_envs": 3}, r"n_step: must be at most replay_size / num_envs = 33"),
         ({"use_retrace": True, "n_step": 5}, r"n_step: must be 1 together with use_retrace"),
-        ({"replay_size": 10**15}, r"replay_size: there is not enough memory .* choose a smaller one"),
+        ({"replay_size": 10**15}, r"replay_size: must be at most 2,147,483,647, got 1000000000000000"),
+        (
+            {"env_id": Wide, "replay_size": 2**31 - 1},
+            r"replay_size: there is not enough memory .* choose a smaller one",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused(more: dict[str, Any], message: str) -> None:
