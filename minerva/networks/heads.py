@@ -2,7 +2,7 @@
 
 A head has no weights. It turns the parameters of a distribution, which a network outputs for each observation, into
 actions, log-probabilities, entropies and divergences. Actions are float32 rows ``[..., A]`` for every kind of action,
-as rollout buffers store them and environments take them. Noise is drawn elsewhere and passed in.
+as rollout buffers store them and environments take them. `sample` draws nothing: its noise is passed in.
 """
 
 from __future__ import annotations

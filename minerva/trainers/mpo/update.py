@@ -51,7 +51,7 @@ class Noise(NamedTuple):
     """Standard normal numbers that an update samples actions with."""
 
     e_step: Tensor  # [B, S, A]
-    critic: Tensor  # [B, S, A]; for Retrace [B, T, R, A]; for a shared pass nothing
+    critic: Tensor  # [B, S, A]; for Retrace [B, T, R, A], R = retrace_mc_actions; for a shared pass nothing
 
 
 class TrainState(NamedTuple):
@@ -93,7 +93,7 @@ class Sampled(NamedTuple):
 def update(
     optimizers: Optimizers, config: MPOConfig, state: TrainState, batch: Batch | SequenceBatch, noise: Noise
 ) -> tuple[TrainState, dict[str, Tensor]]:
-    """Compute one update: a step on the critic, on the multipliers, and `m_steps` on the policy."""
+    """Compute one update: target networks, a step on the critic, one on all multipliers, `m_steps` on the policy."""
     policy_module, q_module, duals_module = optimizers.policy.module, optimizers.q.module, optimizers.duals.module
     first_step = batch if isinstance(batch, Batch) else SequenceBatch(*(part[:, 0] for part in batch))
     # Where the policy is improved: in the states that actions were taken in, or in those that followed.

@@ -24,7 +24,7 @@ from minerva.utils.modes import mode, restore_unless, training_parts
 class Batch(NamedTuple):
     """A rollout, or a minibatch of it, as the update takes it.
 
-    It is flattened to B = T·N rows. For a recurrent policy it stays whole sequences: all but `recurrent_state` are
+    The B rows of a rollout are T·N, time-major. For a recurrent policy it stays whole sequences: all but `recurrent_state` are
     ``[T, N, ...]`` in place of ``[B, ...]``.
     """
 
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Everything that an update changes."""
+    """Everything that an update changes, besides buffers of a user's own encoder (BatchNorm)."""
 
     policy: Learnable  # policy and critic
 
@@ -68,13 +68,13 @@ class MinibatchLosses(NamedTuple):
 
 
 class UpdateResult(NamedTuple):
-    """What the updates on a rollout did. Where every row was restarting, there is nothing in the dictionaries."""
+    """What one update, all gradient steps on a rollout, did; its dictionaries are empty if every row was restarting."""
 
     metrics: dict[str, float]
-    means: dict[str, float]  # the fields of `MinibatchLosses`, over the minibatches that were not skipped
+    means: dict[str, float]  # the fields of `MinibatchLosses`, over minibatches not skipped; over all if every one was
     gradient_steps: int
     skipped: int  # minibatches whose loss or gradient was not finite: they changed nothing
-    batch: Batch  # what was learned from
+    batch: Batch  # the rollout, with the advantages of the first epoch
 
 
 def minibatch_losses(
@@ -136,18 +136,18 @@ class Updater:
         config, self._acceleration = self._config, acceleration
         self._optimizer = Optimizer(
             self._module,
-            1.0,  # `update` multiplies it by the scheduled learning rate
+            1.0,  # `gradient_step` multiplies it by the scheduled learning rate
             config.max_grad_norm,
             config.optimizer_type,
             config.sgd_momentum,
             in_place=not any(acceleration),
         )
-        self._step = AppliedUpdate(self.update, self.state, acceleration)
+        self._step = AppliedUpdate(self.gradient_step, self.state, acceleration)
 
-    def update(
+    def gradient_step(
         self, state: TrainState, minibatch: Batch, coefficients: Coefficients
     ) -> tuple[TrainState, MinibatchLosses]:
-        """Compute one gradient step on a minibatch. Pure, but that the plain path steps in place to save memory."""
+        """Compute one gradient step on a minibatch: a pure function, but the plain path overwrites the state."""
         optimizer = self._optimizer.scaled(coefficients.learning_rate)
         policy, losses = minimize(
             minibatch_losses, state.policy, optimizer, minibatch, config=self._config, coefficients=coefficients
@@ -208,7 +208,7 @@ class Updater:
 
 @torch.no_grad()
 def make_batch(policy: ActorCritic, rollout: RolloutBuffer, config: PPOConfig) -> Batch:
-    """Score a full rollout with the policy and critic that collected it, in one pass."""
+    """Evaluate a full rollout with the policy and critic that collected it, in one pass."""
     params, values, _ = policy.forward_sequence(
         rollout.obs, rollout.first_recurrent_state, rollout.episode_starts
     )  # [T+1, N, ·]
@@ -243,7 +243,7 @@ def coefficients_at(remaining: float, config: PPOConfig, like: Tensor) -> Coeffi
 
 
 def minibatches(batch: Batch, config: PPOConfig, generator: torch.Generator, real: Tensor) -> Iterator[Batch]:
-    """Shuffle a batch and split it: into rows, or for a recurrent policy into whole environments.
+    """Shuffle a batch and split it into minibatches: of rows, or for a recurrent policy of whole environments.
 
     A minibatch of restarting rows alone is left out: there is nothing to learn from it.
 

@@ -47,15 +47,15 @@ class WeightedBatch(NamedTuple):
     log_volume: Tensor  # [B], the squashing's part of the density, which no parameter changes
     old: DistParams  # [B, ·] each
     returns: Tensor  # [B]
-    counted: Tensor  # [B], 1 for rows with w > 0
+    counted: Tensor  # [B], 1 for rows whose restarting weight is above 0
     kept: Tensor  # [B], 1 for rows that the E-step keeps
-    psi: Tensor  # [B], weights of the rows, summing to 1
+    psi: Tensor  # [B], weights ψ, summing to 1 over the rollout; in one of M minibatches Mψ
     recurrent_state: Tensor  # [N, S]
     episode_starts: Tensor  # [T, N]
 
 
 class TrainState(NamedTuple):
-    """Everything that an update changes."""
+    """Everything that an update changes, besides buffers of a user's own encoder (BatchNorm)."""
 
     policy: Learnable  # policy and critic
     alphas: Learnable  # [D], the multipliers of the KL bounds
@@ -75,7 +75,7 @@ class Bound(NamedTuple):
 
     epsilon: float
     multiplier: str  # name of the Lagrange multiplier
-    kl_metric: str  # the divergence over all samples; with "_sel" over the kept ones
+    kl_metric: str  # of the divergence in the last M-step, before it; with "_sel" over the kept samples
     penalty_metric: str
     alpha_metric: str
     ratio_metric: str  # the divergence over the kept samples, as a multiple of the bound
@@ -98,7 +98,7 @@ class MStepLosses(NamedTuple):
     noise: Tensor  # 0 without the control variate
     penalties: Tensor  # [D]
     value: Tensor
-    alpha: Tensor  # with the multipliers from before their step
+    alpha: Tensor  # L_α, with the multipliers from before their step
     kept_kls: Tensor  # [D]
     kls: Tensor  # [D]
 
@@ -120,7 +120,7 @@ def temperature_loss(
 def e_step(
     optimizers: Optimizers, config: VMPOConfig, state: TrainState, batch: Batch
 ) -> tuple[TrainState, WeightedBatch, dict[str, Tensor]]:
-    """Weigh the samples, and take one step on the temperature."""
+    """Weigh the samples with the temperature as it is, and then take one step on it."""
     w, advantages = batch.restarting_weights, batch.advantages
     counted = (w > 0).to(w.dtype)
     if config.normalize_advantages:
@@ -161,7 +161,7 @@ def e_step(
 def m_step(
     optimizers: Optimizers, config: VMPOConfig, state: TrainState, batch: WeightedBatch, lr_scale: Tensor
 ) -> tuple[TrainState, MStepLosses]:
-    """Take one step on the multipliers, and with the new ones a step on policy and critic.
+    """Take, on a minibatch, one step on the multipliers, and with the new ones a step on policy and critic.
 
     `lr_scale` ``[1]`` multiplies the learning rates of policy and critic.
     """
@@ -314,7 +314,7 @@ class Updater:
         self.set_acceleration(Acceleration())
 
     def set_acceleration(self, acceleration: Acceleration) -> None:
-        """Run updates this way from now on: only the M-step, which is taken most often, is compiled."""
+        """Run updates this way from now on; only the M-step is compiled, because an update may take many of them."""
 
         def prepared(function: Callable[..., Any], chosen: Acceleration) -> Callable[..., Any]:
             return accelerate(partial(function, self.optimizers, self._config), chosen)
@@ -332,7 +332,7 @@ class Updater:
         lr_scale: Tensor,
         rollout: RolloutBuffer | None = None,
     ) -> tuple[TrainState, dict[str, Tensor]]:
-        """Compute an update; nothing is changed.
+        """Compute an update; the state that is given stays as it was.
 
         Args:
             state: What was learned so far.
