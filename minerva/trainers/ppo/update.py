@@ -24,8 +24,8 @@ from minerva.utils.modes import mode, restore_unless, training_parts
 class Batch(NamedTuple):
     """A rollout, or a minibatch of it, as the update takes it.
 
-    A rollout has B = T·N rows, time-major. For a recurrent policy it stays whole sequences: all but `recurrent_state` are
-    ``[T, N, ...]`` in place of ``[B, ...]``.
+    A rollout has B = T·N rows, time-major. For a recurrent policy it stays whole sequences: all but
+    `recurrent_state` are ``[T, N, ...]`` in place of ``[B, ...]``.
     """
 
     obs: Tensor  # [B, O]
