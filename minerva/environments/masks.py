@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from minerva.environments.checks import WrongValueError
+from minerva.environments.checks import WrongValueError, check_reset
 from minerva.environments.spaces import category_counts
 
 MaskSource = Callable[[dict[str, Any]], Any]
@@ -27,7 +27,7 @@ def find_masks(env: gymnasium.Env[Any, Any]) -> bool:
     """
     if not category_counts(env.action_space):
         return False
-    return env.has_wrapper_attr("action_masks") or "action_mask" in env.reset(seed=0)[1]
+    return env.has_wrapper_attr("action_masks") or "action_mask" in check_reset(env.reset(seed=0))[1]
 
 
 def mask_source(env: gymnasium.Env[Any, Any]) -> MaskSource:

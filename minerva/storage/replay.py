@@ -81,17 +81,23 @@ class ReplayBuffer:
         self.length = capacity // n + 1
         self.capacity = (self.length - 1) * n
         self._max_length = max(MAX_STRETCH * self.length, MIN_SLOTS)
-        # Untouched pages of zeros use no RAM: it grows as the buffer fills.
-        self.obs = np.zeros((self.length, n, obs_dim), np.float32)  # [L, N, O]
-        self.actions = np.zeros((self.length, n, action_dim), np.float32)  # [L, N, A]
-        self.log_probs = np.zeros((self.length, n), np.float32) if log_probs else None  # [L, N]
-        self.rewards = np.zeros((self.length, n), np.float32)  # [L, N]
-        self.flags = np.zeros((self.length, n), np.uint8)  # [L, N]; 0 at the head
+        self._obs_dim, self._action_dim, self._stores_log_probs = obs_dim, action_dim, log_probs
+        self._allocate(self.length)
         # A ring of the usable rows, oldest first: a sample is one random number and one look-up, even if few slots are
         # usable.
         self._queue = np.zeros(self.capacity, np.int64)
         self._finite = np.ones(n, np.bool_)  # [N]: whether the current observations are
         self.clear()
+
+    def _allocate(self, length: int) -> None:
+        n, obs_dim, action_dim = self.num_envs, self._obs_dim, self._action_dim
+        self.length = length
+        # Untouched pages of zeros use no RAM: it grows as the buffer fills.
+        self.obs = np.zeros((length, n, obs_dim), np.float32)  # [L, N, O]
+        self.actions = np.zeros((length, n, action_dim), np.float32)  # [L, N, A]
+        self.log_probs = np.zeros((length, n), np.float32) if self._stores_log_probs else None  # [L, N]
+        self.rewards = np.zeros((length, n), np.float32)  # [L, N]
+        self.flags = np.zeros((length, n), np.uint8)  # [L, N]; 0 at the head
 
     def clear(self) -> None:
         """Remove all transitions."""
@@ -99,7 +105,8 @@ class ReplayBuffer:
         self.flags[...] = 0
         self._queue_start = 0
         self._usable = 0  # length of the queue
-        self._steps = 0  # slots filled so far, evicted ones too: the slot of step t is t % L
+        self._steps = 0  # slots filled so far, evicted ones too
+        self._shift = 0  # the slot of step t is (t + shift) % L
         self._saved: dict[Path, list[segments.Entry]] = {}  # segments of this buffer in each folder
 
     def __len__(self) -> int:
@@ -118,7 +125,7 @@ class ReplayBuffer:
 
     @property
     def _head(self) -> int:
-        return self._steps % self.length
+        return (self._steps + self._shift) % self.length
 
     # Filling
 
@@ -201,18 +208,17 @@ class ReplayBuffer:
         return self._steps - (self._head - int(self._queue[self._queue_start]) // self.num_envs) % self.length
 
     def _grow(self, length: int) -> None:
-        """Move everything into a ring of so many slots; the order of the queue, and so every sample, stays."""
-        first, last = self._oldest(), self._steps + 1
-        steps = self._steps - (self._head - self._queue // self.num_envs) % self.length
-        self._queue = steps % length * self.num_envs + self._queue % self.num_envs
-        old = list(self._slots(first, last, self.length))
-        new = [np.arange(first + where.start, first + where.stop) % length for _, where in old]
-        for name, array in self._arrays().items():
+        """Make a full ring longer; the order of the queue, and so every sample, stays."""
+        head, added = self._head, length - self.length
+        for name in list(self._arrays()):  # one at a time: for a moment, the RAM of a second copy of it is needed
+            array = getattr(self, name)
             longer = np.zeros((length, *array.shape[1:]), array.dtype)
-            for (slots, _), places in zip(old, new, strict=True):
-                longer[places] = array[slots]
+            longer[: head + 1] = array[: head + 1]
+            longer[head + 1 + added :] = array[head + 1 :]  # the oldest slots, which follow the head
             setattr(self, name, longer)
-        self.length = length
+        moved = self._queue >= (head + 1) * self.num_envs
+        np.add(self._queue, added * self.num_envs, out=self._queue, where=moved)
+        self.length, self._shift = length, (head - self._steps) % length
 
     def _store_pending(self, obs: ArrayLike) -> None:
         pending = self.current_obs
@@ -369,12 +375,11 @@ class ReplayBuffer:
             pass  # check all segments before the first is loaded
         self.clear()
         if length != self.length:
-            self._grow(length)
-        self.flags[...] = 0
+            self._allocate(length)
         for first, segment in segments.load(folder, entries, begin, end, self._layout):
             start, last = max(first, begin), first + len(segment["obs"])  # the oldest segment may be partly evicted
             for name, array in self._arrays().items():
-                for slots, steps in self._slots(start, last, self.length):
+                for slots, steps in self._slots(start, last):
                     array[slots] = segment[name][start - first :][steps]
         self._steps = end
         self._store_pending(index["pending"])
@@ -431,16 +436,15 @@ class ReplayBuffer:
     def _copy(self, first: int, last: int) -> NDArray[Any]:
         segment = np.empty((), self._layout(last - first))
         for name, array in self._arrays().items():
-            for slots, steps in self._slots(first, last, self.length):
+            for slots, steps in self._slots(first, last):
                 segment[name][steps] = array[slots]
         return segment
 
-    @staticmethod
-    def _slots(first: int, last: int, length: int) -> Iterator[tuple[slice, slice]]:
+    def _slots(self, first: int, last: int) -> Iterator[tuple[slice, slice]]:
         """Yield the slots of the steps ``[first, last)`` and their positions there; in two parts if they wrap."""
         done = 0
         while first + done < last:
-            slot = (first + done) % length
-            count = min(last - first - done, length - slot)
+            slot = (first + done + self._shift) % self.length
+            count = min(last - first - done, self.length - slot)
             yield slice(slot, slot + count), slice(done, done + count)
             done += count

@@ -55,8 +55,9 @@ def check_equal(one: ReplayBuffer, two: ReplayBuffer, steps: int | None = None) 
     assert one._steps == two._steps == (one._steps if steps is None else steps)
     assert one._oldest() == two._oldest()
     held = np.arange(one._oldest(), one._steps)
+    here, there = ((held + replay._shift) % replay.length for replay in (one, two))
     for name in ("obs", "actions", "rewards", "flags", "log_probs"):
-        assert getattr(one, name)[held % one.length].tobytes() == getattr(two, name)[held % two.length].tobytes()
+        assert getattr(one, name)[here].tobytes() == getattr(two, name)[there].tobytes()
     assert one.current_obs.tobytes() == two.current_obs.tobytes()
     assert (len(one), one.dropped) == (len(two), two.dropped)
     if len(one):
