@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -214,7 +215,9 @@ class Policy:
         self._mask_dim = saved.mask_dim
         obs_dim = flat_size(self.observation_space) + self._mask_dim
         shapes = Shapes(self.observation_space, self.action_space, obs_dim, self._mask_dim, make_encoder)
-        with initialization_seed(self.seed), saved.limited():  # torch's global generator stays as it is
+        # The user's own encoder may hold what is not saved; torch's global generator stays as it is.
+        limited = saved.limited() if make_encoder is None else nullcontext()
+        with initialization_seed(self.seed), limited:
             agent = trainer_class(self.algorithm).build_agent(self.config, shapes, self._device).eval()
         with saved.explained():
             agent.check_state(saved.weights, "state.agent")

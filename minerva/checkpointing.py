@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import pickle
@@ -42,7 +43,7 @@ def write(path: Path, checkpoint: dict[str, Any]) -> None:
     temporary = path.with_name(path.name + ".part")
     try:
         with temporary.open("wb") as file:
-            torch.save({"format": FORMAT, "versions": versions(), **checkpoint}, file)
+            torch.save(_in_order({"format": FORMAT, "versions": versions(), **checkpoint}), file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -52,6 +53,17 @@ def write(path: Path, checkpoint: dict[str, Any]) -> None:
         if isinstance(error, (OSError, RuntimeError)):
             raise _write_error(path, error) from error
         raise
+
+
+def _in_order(value: Any) -> Any:
+    """Return the same values with contiguous tensors, which alone are read: others could overlap."""
+    if isinstance(value, torch.Tensor):
+        return value.contiguous()
+    if isinstance(value, dict):
+        copied = copy.copy(value)  # a module's state has attributes of its own
+        copied.update((key, _in_order(part)) for key, part in value.items())
+        return copied
+    return type(value)(map(_in_order, value)) if type(value) in (list, tuple) else value
 
 
 def _write_error(path: Path, error: OSError | RuntimeError) -> OSError:

@@ -87,7 +87,8 @@ def test_environment_arguments(refuse: Refuse) -> None:
 
 def test_an_environment_that_has_moved_to_another_package(refuse: Refuse) -> None:
     message = refuse("train", "ppo", "--env", "GymV21Environment-v0")
-    assert "GymV21Environment-v0 could not be made" in message and "shimmy" in message
+    # Which of the two it is depends on whether Shimmy has been imported, which names another entry point.
+    assert "GymV21Environment-v0 could not be made" in message or "GymV21Environment-v0 needs a package" in message
 
 
 def test_more_memory_than_there_is(refuse: Refuse) -> None:

@@ -219,6 +219,18 @@ def test_a_flipped_bit_in_any_tensor_or_value(tmp_path: Path) -> None:
     assert checkpointing.read(path)["number"] == 1
 
 
+def test_tensors_of_any_strides_come_back(tmp_path: Path) -> None:
+    tensors = {"turned": torch.rand(3, 4).t(), "part": torch.rand(4, 6)[:, ::2], "wide": torch.rand(3, 1).expand(3, 5)}
+    images = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    state: Any = torch.nn.BatchNorm1d(2).state_dict()  # with notes on versions
+    checkpointing.write(tmp_path / "a.pt", {**content(), "tensors": tensors, "nested": [(images, state)]})
+    read = checkpointing.read(tmp_path / "a.pt")
+    ((again, module),) = read["nested"]
+    assert torch.equal(again, images) and module._metadata == state._metadata
+    assert all(torch.equal(read["tensors"][name], tensor) for name, tensor in tensors.items())
+    assert not tensors["turned"].is_contiguous() and state["running_mean"].is_contiguous()
+
+
 def test_a_newer_format_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "ppo_last.pt"
     with monkeypatch.context() as future:

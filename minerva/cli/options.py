@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from minerva.trainers.config import RunConfig
 
 Options = TypeVar("Options")
-LONGEST_VALUE = 10_000
+LONGEST_VALUE = 2_000
 """Characters of a value of --env-kwargs."""
 
 

@@ -12,7 +12,6 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from minerva.environments.checks import WrongValueError, described
-from minerva.utils.structure import check, describe
 
 Writer = Callable[[Any, NDArray[Any]], None]
 
@@ -334,6 +333,8 @@ def space_from_plain(plain: Any, name: str = "space") -> Space[Any]:
     Raises:
         ValueError: They do not describe a space as `space_to_plain` would.
     """
+    from minerva.utils.structure import check, describe  # it imports torch, which worker processes do without
+
     try:
         space = _build(plain)
         again = space_to_plain(space)

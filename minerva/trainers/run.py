@@ -31,7 +31,7 @@ from minerva.trainers.run_folder import (
     make_folder,
     write_description,
 )
-from minerva.utils.folder_lock import FolderLock, FolderLostError
+from minerva.utils.folder_lock import FolderLock
 
 if TYPE_CHECKING:
     from minerva.trainers.trainer import Trainer
@@ -116,9 +116,9 @@ class Run:
 
     def __enter__(self) -> Self:
         make_folder(self.out_dir, self.shown)
-        self._lock.acquire()
-        self._closing.callback(self._lock.release)
+        self._closing.callback(self._lock.release)  # first: an interrupt may come between the two
         try:
+            self._lock.acquire()
             resumed = self._check_folder()
             self._open(resumed)
             self._start(resumed)
@@ -199,15 +199,17 @@ class Run:
         try:
             if error is None:
                 self._finish()
-            elif isinstance(error, FolderLostError):
-                pass  # nothing may be written
-            elif self._between_steps and not (self._stop_signal is not None and isinstance(error, KeyboardInterrupt)):
+            elif (
+                self._lock.lost is None
+                and self._between_steps
+                and not (self._stop_signal is not None and isinstance(error, KeyboardInterrupt))
+            ):
                 self.save_last()
                 self.say(f"Stopped at step {self.state.env_steps:,}; everything up to here is saved in {self.shown}.")
             if self._between_steps:
                 self.callbacks.on_training_end(self.trainer)
         finally:
-            if isinstance(error, FolderLostError):
+            if self._lock.lost is not None:  # nothing may be written
                 self._csv.discard()
             self._closing.close()
         if error is None and self._stop_signal is not None:
@@ -319,17 +321,21 @@ class Run:
 
     def say(self, text: str) -> None:
         """Tell the user how the run proceeds, on the console and in ``notes.log``."""
-        append_note(self.out_dir, text, self.state.env_steps)
+        self._note(text)
         if self._console is not None:
             self._console.message(text)
 
     def warn(self, text: str) -> None:
         """Tell the user what must not be missed: as `say`, and as a Python warning where there is no console."""
-        append_note(self.out_dir, f"Warning: {text}", self.state.env_steps)
+        self._note(f"Warning: {text}")
         if self._console is not None:
             self._console.message(text)
         else:  # without a registry, which would suppress the same warning of a second run
             warnings.warn_explicit(text, RuntimeWarning, __file__, 0, __name__)
+
+    def _note(self, text: str) -> None:
+        if self._lock.lost is None:
+            append_note(self.out_dir, text, self.state.env_steps)
 
     # Evaluations and checkpoints
 
@@ -368,7 +374,6 @@ class Run:
     def _save(self, which: str) -> None:
         path = self.out_dir / f"{self.trainer.algorithm}_{which}.pt"
         self.trainer.save(path, replay=which == "last")
-        self.state.last_checkpoint = last_version(self.out_dir, self.trainer.algorithm)
 
     def note_log_position(self) -> None:
         """Note where the log stands, as is due before the state is saved.

@@ -27,6 +27,7 @@ from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.health import Health, Rule
 from minerva.trainers.run import Run, RunState, TrainingResult
+from minerva.trainers.run_folder import last_version
 from minerva.utils.cores import check_threads, keep_freed_memory, usable_cores
 from minerva.utils.devices import resolve_device
 from minerva.utils.hardware import is_out_of_memory
@@ -303,8 +304,9 @@ class Trainer(ABC):
         threads = torch.get_num_threads()
         useful = max(1, min(self.useful_threads(), threads, usable_cores()))
         check_threads("torch_threads", wanted := self.config.torch_threads or useful)
+        run = Run(self, self.run_state, total_steps, folder, callbacks, given)
         torch.set_num_threads(wanted)
-        self._run = run = Run(self, self.run_state, total_steps, folder, callbacks, given)
+        self._run = run
         try:
             with exact_cudnn(self.device), run:
                 self.run_loop(run)
@@ -436,6 +438,8 @@ class Trainer(ABC):
         )
         if index is not None and self.replay is not None:
             self.replay.clean(folder, index)  # not before: until here, the files belonged to the old checkpoint
+        if self.out_dir is not None and path.absolute() == self.out_dir / f"{self.algorithm}_last.pt":
+            self.run_state.last_checkpoint = last_version(self.out_dir, self.algorithm)
 
     def load(self, path: str | Path) -> None:
         """Resume from a checkpoint, or from the newest one in a run's folder.

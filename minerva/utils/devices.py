@@ -16,7 +16,7 @@ def resolve_device(name: str) -> torch.device:
     name = str(name)  # it may be a `torch.device`
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII) is None:  # torch knows others, on which nothing was tried
+    if re.fullmatch(r"cpu(:0)?|cuda(:\d{1,3})?", name, re.ASCII) is None:  # no other was tried
         raise ValueError(f"device: {name!r} is not available here; use auto or cpu, or cuda with an NVIDIA GPU.")
     try:
         device = torch.device(name)

@@ -56,7 +56,7 @@ class FolderLock:
         token: Take over at once from a holder that was given the same one; by default `TOKEN_VARIABLE`.
 
     Attributes:
-        lost: Set by the heartbeat when the folder is no longer this process's; reading it costs nothing.
+        lost: Set by `check`, which the heartbeat calls too, when the folder is no longer this process's.
     """
 
     def __init__(self, folder: Path, shown: Path, token: str | None = None) -> None:
@@ -96,15 +96,23 @@ class FolderLock:
                 if self._file != file:
                     os.close(file)
         _held.add(self)
-        self._heart = threading.Thread(target=self._beat, name="heartbeat of a run's folder", daemon=True)
-        self._heart.start()
+        heart = threading.Thread(target=self._beat, name="heartbeat of a run's folder", daemon=True)
+        heart.start()
+        self._heart = heart  # not before: a thread that did not start cannot be joined
 
     def check(self) -> None:
         """Check that the folder is still this process's; due before anything is written that others rely on.
 
         Raises:
-            FolderLostError: It is not.
+            FolderLostError: It is not; `lost` is set.
         """
+        try:
+            self._check_name()
+        except FolderLostError as error:
+            self.lost = error
+            raise
+
+    def _check_name(self) -> None:
         try:
             name = self.path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -191,8 +199,7 @@ class FolderLock:
             try:
                 self.check()
                 os.utime(self.path)
-            except FolderLostError as error:
-                self.lost = error
+            except FolderLostError:
                 return
             except OSError:  # it may come back
                 continue

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from minerva.environments import Episode, make
-from minerva.environments.base import EpisodeStatistics, clip_to_box
+from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, check_finite, clip_to_box
 
 
 def test_clipping_by_hand() -> None:
@@ -76,3 +76,11 @@ def test_episode_statistics() -> None:
     assert add([1.0, 0.0], neither, [False, True]) == []
     assert add([1.0, 7.0], [True, True], neither) == [Episode(0, 4.5, 4), Episode(1, 7.0, 1)]
     assert Episode(1, 7.0, 3).env_index == 1
+
+
+@pytest.mark.parametrize("reward", [1e39, -1e100, 1e200, np.inf, np.nan])
+def test_a_reward_that_float32_cannot_hold_is_refused(reward: float) -> None:
+    rows = np.zeros((2, 3), dtype=np.float32)
+    with pytest.raises(EnvironmentFailureError, match="environment 1 returned the reward"):
+        check_finite(rows, np.array([0.0, reward]))
+    check_finite(rows + 3e38, np.array([3e38, -3e38]))  # large, but finite

@@ -109,16 +109,6 @@ def test_many_saves(tmp_path: Path, new: int, end: float) -> None:
         check_equal(replay, loaded, save * new)
 
 
-def test_a_save_from_when_restarting_steps_counted(tmp_path: Path) -> None:
-    replay, stream = begun(broken=0.0, end=0.0)
-    add_steps(replay, stream, 70)
-    index = replay.save(tmp_path)
-    del index["begin"], index["slots"]
-    loaded = made()
-    loaded.load(tmp_path, index)
-    check_equal(replay, loaded, 70)
-
-
 @pytest.mark.parametrize("slots", [10**12, 3])
 def test_a_number_of_slots_that_cannot_be(tmp_path: Path, slots: int) -> None:
     replay, stream = begun()

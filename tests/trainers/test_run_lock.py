@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,46 @@ def test_a_run_that_was_taken_over_leaves_the_folder_to_the_other(tmp_path: Path
     ):
         train(run, callbacks=take_over)
     assert snapshot(run) == left
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_logged_before_a_takeover_at_the_very_end_is_not_written(fails: bool, tmp_path: Path) -> None:
+    run, sizes = tmp_path / "run", []
+
+    def take_over(trainer: Trainer) -> None:
+        if trainer.env_steps == TOTAL:
+            (run / FILE_NAME).write_bytes(b'{"host": "another", "pid": 1}')
+            sizes.append((run / "metrics.csv").stat().st_size)
+            if fails:
+                raise ZeroDivisionError
+
+    with pytest.raises(FolderLostError, match="was taken over by process 1 on another"):
+        train(run, callbacks=take_over)
+    assert (run / "metrics.csv").stat().st_size == sizes[0]
+
+
+def test_a_start_that_is_interrupted_while_it_takes_the_lock_leaves_the_folder_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(thread: threading.Thread) -> None:
+        if thread.name.startswith("heartbeat"):
+            raise KeyboardInterrupt
+        start(thread)
+
+    start = threading.Thread.start
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(threading.Thread, "start", interrupt)
+        train(tmp_path / "run")
+    assert train(tmp_path / "run").env_steps == TOTAL
+
+
+def test_a_checkpoint_that_the_user_writes_in_between_is_the_runs_own(tmp_path: Path) -> None:
+    trainer = small_trainer()
+    trainer.train(2 * ROLLOUT, tmp_path / "run")
+    trainer.save(tmp_path / "run" / "ppo_last.pt")
+    trainer.train(TOTAL)
+    trainer.close()
+    assert trainer.env_steps == TOTAL
 
 
 def test_the_command_line_says_that_the_folder_is_gone_in_one_line(

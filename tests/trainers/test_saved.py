@@ -55,7 +55,7 @@ def rewrite(run: Path, change: Change) -> Path:
         ),
         (lambda c: c["state"]["agent"]["obs_normalizer.var"].neg_(), "obs_normalizer.var: must hold statistics"),
         (lambda c: next(iter(c["state"]["agent"].values())).fill_(float("nan")), "must hold numbers, got nan"),
-        (lambda c: c["config"].update(policy_layer_sizes=[30_000, 1_000_000]), "networks of its weights, got larger"),
+        (lambda c: c["config"].update(policy_layer_sizes=[16_000, 16_000]), "networks of its weights, got larger"),
         (lambda c: c.update(mask_dim=7), "mask_dim: must be one number per action, or 0, got 7"),
     ],
 )  # fmt: skip

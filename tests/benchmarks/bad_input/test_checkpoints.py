@@ -36,7 +36,7 @@ def test_a_refused_load_changes_nothing(made: tuple[Path, dict[str, Any]], tmp_p
     tree["seed"], tree["run"]["env_steps"] = 99, 17
     for weight in tree["state"]["agent"].values():
         weight += 1
-    tree["state"]["collector"]["env"]["generators"][1]["state"] = "no number"  # what is loaded last
+    tree["state"]["collector"]["env"]["generators"][1]["bit_generator"] = "MT19937"  # what is loaded last
     torch.save(tree, tmp_path / "ppo_last.pt")
     before = (trainer.state_dict(), trainer.run_state.to_plain(), trainer.seed, trainer.evaluator, list(trainer.notes))
     with pytest.raises(
