@@ -25,7 +25,7 @@ from minerva.cli.options import setting_groups
 from minerva.utils.ranges import shown
 from minerva.utils.schedules import Schedule
 
-COUNT = 2_000
+COUNT = 400
 SECONDS = 120
 """Time that a command may take before it counts as a hang, on a busy machine."""
 NOWHERE = "no/such/folder"
