@@ -151,10 +151,14 @@ def test_an_environment_that_cannot_be_closed_is_a_warning() -> None:
         batch.close()
 
 
+def leave() -> Any:
+    raise SystemExit(3)
+
+
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
 def test_an_environment_that_leaves_the_program_when_it_is_made(vectorization: Any) -> None:
     with pytest.raises(EnvironmentFailureError, match=r"^environment 0 could not be made .*: SystemExit: 3"):
-        GymnasiumBatch([partial(sys.exit, 3)], 1, vectorization)
+        GymnasiumBatch([leave], 1, vectorization)
 
 
 def test_ctrl_c_in_an_environment_stays_what_it_is() -> None:
