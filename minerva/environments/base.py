@@ -111,7 +111,7 @@ class EpisodeStatistics:
         """Add one step and return the episodes that it ended."""
         self.returns += rewards
         self.lengths += ~restarting
-        if not ended.any():
+        if True not in ended.tolist():  # for a few environments, a tenth of the time of `any`
             return []
         finished = [Episode(int(i), float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(ended)]
         self.returns[ended] = 0.0
