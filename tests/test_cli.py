@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import minerva
 from minerva import checkpointing, presets
@@ -348,3 +349,15 @@ def test_annotate_reports_mistakes_in_one_line(
     assert captured.out == "" and captured.err.count("\n") == 1
     assert captured.err.startswith(f"minerva: {message}")
     assert not (package / "docs").exists()
+
+
+def test_a_checkpoint_that_asks_for_huge_networks_is_refused_before_they_are_built(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = checkpointing.read(run / "ppo_last.pt")
+    tree["config"]["policy_layer_sizes"] = [16_000, 16_000]
+    torch.save(tree, tmp_path / "ppo_last.pt")
+    begin = time.perf_counter()
+    assert main(["train", "--resume", str(tmp_path)]) == 2
+    assert "networks of its weights, got larger" in capsys.readouterr().err
+    assert time.perf_counter() - begin < 10  # to build them takes a minute
