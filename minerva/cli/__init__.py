@@ -181,9 +181,7 @@ def _resume(algo: str | None, options: ResumeOptions) -> int:
     taken = saved.run.env_steps
     if total_steps < taken:
         raise UsageError(f"--total-steps: must be at least {taken}, the steps taken so far, got {total_steps}.")
-    api.Policy(
-        path, checkpoint
-    )  # refuses settings of far larger networks than the weights are of
+    api.Policy(path, checkpoint)  # refuses settings of far larger networks than the weights are of
     start = Path.cwd()  # an environment may change it
     trainer = api.make_trainer(made_by, env_id, saved.seed, options.device or saved.device, saved.config)
     try:
