@@ -10,7 +10,7 @@ from minerva.utils.cores import wait_briefly
 if TYPE_CHECKING:
     from minerva.api import Policy, load, train
     from minerva.callbacks import Callback
-    from minerva.compat.stable_baselines.ppo2 import PPO2
+    from minerva.compat.stable_baselines.ppo2.ppo2 import PPO2
     from minerva.trainers.mpo.config import MPOConfig
     from minerva.trainers.mpo.trainer import MPOTrainer
     from minerva.trainers.ppo.config import PPOConfig
@@ -26,7 +26,7 @@ _WHERE = {
     "Callback": "minerva.callbacks",
     "MPOConfig": "minerva.trainers.mpo.config",
     "MPOTrainer": "minerva.trainers.mpo.trainer",
-    "PPO2": "minerva.compat.stable_baselines.ppo2",
+    "PPO2": "minerva.compat.stable_baselines.ppo2.ppo2",
     "PPOConfig": "minerva.trainers.ppo.config",
     "PPOTrainer": "minerva.trainers.ppo.trainer",
     "Policy": "minerva.api",

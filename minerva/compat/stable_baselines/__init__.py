@@ -1,97 +1,40 @@
-"""The PPO2 interface of stable-baselines, and what scripts import with it, on top of Minerva's PPO."""
+"""The PPO2 interface of stable-baselines, and what scripts import with it, on top of Minerva's PPO.
 
-from __future__ import annotations
+Modules have stable-baselines' paths, so that a script runs when the name of the package in its imports is replaced.
+What scripts import most is available here too.
+"""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from minerva.utils.lazy import lazy_imports
 
 if TYPE_CHECKING:
-    from minerva.compat.stable_baselines.callbacks import (
-        BaseCallback,
-        CallbackList,
-        CheckpointCallback,
-        EvalCallback,
-        EventCallback,
-        EveryNTimesteps,
-        StopTrainingOnRewardThreshold,
+    from minerva.compat.stable_baselines.common.callbacks import BaseCallback as BaseCallback
+    from minerva.compat.stable_baselines.common.callbacks import CallbackList as CallbackList
+    from minerva.compat.stable_baselines.common.callbacks import CheckpointCallback as CheckpointCallback
+    from minerva.compat.stable_baselines.common.callbacks import EvalCallback as EvalCallback
+    from minerva.compat.stable_baselines.common.callbacks import EventCallback as EventCallback
+    from minerva.compat.stable_baselines.common.callbacks import EveryNTimesteps as EveryNTimesteps
+    from minerva.compat.stable_baselines.common.callbacks import (
+        StopTrainingOnRewardThreshold as StopTrainingOnRewardThreshold,
     )
-    from minerva.compat.stable_baselines.evaluation import evaluate_policy
-    from minerva.compat.stable_baselines.making import make_atari_env, make_vec_env
-    from minerva.compat.stable_baselines.policies import (
-        CnnLnLstmPolicy,
-        CnnLstmPolicy,
-        CnnPolicy,
-        MlpLnLstmPolicy,
-        MlpLstmPolicy,
-        MlpPolicy,
-    )
-    from minerva.compat.stable_baselines.ppo2 import PPO2
-    from minerva.compat.stable_baselines.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
-    from minerva.compat.stable_baselines.vec_env_wrapper import VecEnvWrapper
-    from minerva.compat.stable_baselines.vec_frame_stack import VecFrameStack
-    from minerva.compat.stable_baselines.vec_normalize import VecNormalize, sync_envs_normalization
+    from minerva.compat.stable_baselines.common.cmd_util import make_atari_env as make_atari_env
+    from minerva.compat.stable_baselines.common.cmd_util import make_vec_env as make_vec_env
+    from minerva.compat.stable_baselines.common.evaluation import evaluate_policy as evaluate_policy
+    from minerva.compat.stable_baselines.common.policies import CnnLnLstmPolicy as CnnLnLstmPolicy
+    from minerva.compat.stable_baselines.common.policies import CnnLstmPolicy as CnnLstmPolicy
+    from minerva.compat.stable_baselines.common.policies import CnnPolicy as CnnPolicy
+    from minerva.compat.stable_baselines.common.policies import MlpLnLstmPolicy as MlpLnLstmPolicy
+    from minerva.compat.stable_baselines.common.policies import MlpLstmPolicy as MlpLstmPolicy
+    from minerva.compat.stable_baselines.common.policies import MlpPolicy as MlpPolicy
+    from minerva.compat.stable_baselines.common.vec_env import DummyVecEnv as DummyVecEnv
+    from minerva.compat.stable_baselines.common.vec_env import SubprocVecEnv as SubprocVecEnv
+    from minerva.compat.stable_baselines.common.vec_env import VecEnv as VecEnv
+    from minerva.compat.stable_baselines.common.vec_env import VecEnvWrapper as VecEnvWrapper
+    from minerva.compat.stable_baselines.common.vec_env import VecFrameStack as VecFrameStack
+    from minerva.compat.stable_baselines.common.vec_env import VecNormalize as VecNormalize
+    from minerva.compat.stable_baselines.common.vec_env import sync_envs_normalization as sync_envs_normalization
+    from minerva.compat.stable_baselines.ppo2 import PPO2 as PPO2
 
-_WHERE = {
-    "BaseCallback": "callbacks",
-    "CallbackList": "callbacks",
-    "CheckpointCallback": "callbacks",
-    "CnnLnLstmPolicy": "policies",
-    "CnnLstmPolicy": "policies",
-    "CnnPolicy": "policies",
-    "DummyVecEnv": "vec_env",
-    "EvalCallback": "callbacks",
-    "EventCallback": "callbacks",
-    "EveryNTimesteps": "callbacks",
-    "MlpLnLstmPolicy": "policies",
-    "MlpLstmPolicy": "policies",
-    "MlpPolicy": "policies",
-    "PPO2": "ppo2",
-    "StopTrainingOnRewardThreshold": "callbacks",
-    "SubprocVecEnv": "vec_env",
-    "VecEnv": "vec_env",
-    "VecEnvWrapper": "vec_env_wrapper",
-    "VecFrameStack": "vec_frame_stack",
-    "VecNormalize": "vec_normalize",
-    "evaluate_policy": "evaluation",
-    "make_atari_env": "making",
-    "make_vec_env": "making",
-    "sync_envs_normalization": "vec_normalize",
-}
-
-__all__ = [
-    "PPO2",
-    "BaseCallback",
-    "CallbackList",
-    "CheckpointCallback",
-    "CnnLnLstmPolicy",
-    "CnnLstmPolicy",
-    "CnnPolicy",
-    "DummyVecEnv",
-    "EvalCallback",
-    "EventCallback",
-    "EveryNTimesteps",
-    "MlpLnLstmPolicy",
-    "MlpLstmPolicy",
-    "MlpPolicy",
-    "StopTrainingOnRewardThreshold",
-    "SubprocVecEnv",
-    "VecEnv",
-    "VecEnvWrapper",
-    "VecFrameStack",
-    "VecNormalize",
-    "evaluate_policy",
-    "make_atari_env",
-    "make_vec_env",
-    "sync_envs_normalization",
-]
-
-
-def __getattr__(name: str) -> Any:
-    # Lazy imports: worker processes also import this package, and start faster without torch.
-    if name in _WHERE:
-        return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+# Worker processes import parts of this package too, and start faster without torch.
+__getattr__, __dir__, __all__ = lazy_imports(__name__, __file__)

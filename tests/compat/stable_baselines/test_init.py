@@ -36,6 +36,6 @@ def test_every_name_can_be_imported(name: str) -> None:
 
 
 def test_worker_processes_start_without_torch() -> None:
-    code = "import sys, minerva.compat.stable_baselines.old_env; "
+    code = "import sys, minerva.compat.auto_reset; "
     code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("ppo2_script.py")
 
 
 def test_the_script_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.compat.stable_baselines.test_reporting import GRAPH, TABLE, events
+    from tests.compat.stable_baselines.ppo2.test_reporting import GRAPH, TABLE, events
 
     monkeypatch.chdir(tmp_path)
     variables = runpy.run_path(str(SCRIPT), run_name="__main__")

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from minerva.compat.stable_baselines import DummyVecEnv
-from minerva.compat.stable_baselines.reporting import as_picture, as_table, run_folder
+from minerva.compat.stable_baselines.ppo2.reporting import as_picture, as_table, run_folder
 from tests.compat.stable_baselines.samples import BATCH, N_STEPS, noisy, small_model
 from tests.environments.tiny_envs import Picking
 

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from minerva.compat.stable_baselines.old_env import EnvFactory, Info, with_auto_reset
+from minerva.compat.auto_reset import EnvFactory, Info, with_auto_reset
 from minerva.environments.base import BatchedEnvironment
 from minerva.environments.groups import Group
 from minerva.environments.gymnasium_backend import GymnasiumBatch

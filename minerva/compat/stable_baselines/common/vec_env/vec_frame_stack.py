@@ -10,9 +10,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from minerva.callbacks.checks import positive_int
-from minerva.compat.stable_baselines.old_env import Info
-from minerva.compat.stable_baselines.vec_env import VecEnv
-from minerva.compat.stable_baselines.vec_env_wrapper import Array, VecEnvWrapper, require_box
+from minerva.compat.auto_reset import Info
+from minerva.compat.stable_baselines.common.vec_env.group_vec_env import VecEnv
+from minerva.compat.stable_baselines.common.vec_env.vec_env_wrapper import Array, VecEnvWrapper, require_box
 
 
 class VecFrameStack(VecEnvWrapper):

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from minerva.compat.stable_baselines.policies import (
+from minerva.compat.stable_baselines.common.policies import (
     POLICIES,
     Layers,
     MlpPolicy,

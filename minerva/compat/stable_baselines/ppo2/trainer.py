@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 
 from minerva.callbacks import Callback
-from minerva.compat.stable_baselines.callbacks import BaseCallback
-from minerva.compat.stable_baselines.reporting import EpisodeInfo, Reporter
-from minerva.compat.stable_baselines.rows import observations_of
-from minerva.compat.stable_baselines.vec_env import VecEnv
+from minerva.compat.stable_baselines.common.callbacks import BaseCallback
+from minerva.compat.stable_baselines.common.vec_env.group_vec_env import VecEnv
+from minerva.compat.stable_baselines.ppo2.reporting import EpisodeInfo, Reporter
+from minerva.compat.stable_baselines.ppo2.rows import observations_of
 from minerva.environments import BatchedEnvironment, EnvFactory, Step
 from minerva.networks.encoders import MakeEncoder
 from minerva.trainers.ppo.agent import Agent

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from stable_baselines3.common import vec_env as sb3
 
 from minerva.compat.stable_baselines import DummyVecEnv, SubprocVecEnv
-from minerva.compat.stable_baselines.vec_env import GroupVecEnv, stack_observations
+from minerva.compat.stable_baselines.common.vec_env.group_vec_env import GroupVecEnv, stack_observations
 from minerva.environments import EnvironmentFailureError
 from tests.environments.tiny_envs import Failing, Noisy, Tiny
 

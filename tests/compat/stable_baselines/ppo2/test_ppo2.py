@@ -15,7 +15,7 @@ from gymnasium import spaces
 import minerva
 from minerva.checkpointing import CheckpointError
 from minerva.compat.stable_baselines import PPO2, BaseCallback, DummyVecEnv, MlpPolicy, VecNormalize, make_vec_env
-from minerva.compat.stable_baselines.settings import config_of
+from minerva.compat.stable_baselines.ppo2.settings import config_of
 from minerva.environments import EnvironmentFailureError
 from tests.compat.stable_baselines.samples import BATCH, N_ENVS, N_STEPS, cart_pole, noisy, small_model
 from tests.environments.tiny_envs import Failing, Noisy, Picking

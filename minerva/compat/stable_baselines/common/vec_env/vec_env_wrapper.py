@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from minerva.compat.stable_baselines.old_env import Info
-from minerva.compat.stable_baselines.vec_env import GroupVecEnv, VecEnv, VecEnvStepReturn
+from minerva.compat.auto_reset import Info
+from minerva.compat.stable_baselines.common.vec_env.group_vec_env import GroupVecEnv, VecEnv, VecEnvStepReturn
 from minerva.environments.base import BatchedEnvironment, Rows, Step
 from minerva.environments.spaces import flat_size, row_dtype
 from minerva.utils.structure import check

@@ -16,16 +16,16 @@ from torch import Tensor
 
 from minerva import checkpointing
 from minerva.checkpointing import CheckpointError
-from minerva.compat.stable_baselines.callbacks import as_callback
-from minerva.compat.stable_baselines.making import as_vec_env
-from minerva.compat.stable_baselines.policies import Policy, make_policy, plain_kwargs
-from minerva.compat.stable_baselines.reporting import EPISODES, EpisodeInfo, Logger, Reporter, run_folder
-from minerva.compat.stable_baselines.rows import stored_actions
-from minerva.compat.stable_baselines.settings import SETTINGS, config_of, old_names, plain_settings
-from minerva.compat.stable_baselines.trainer import Bridge, PPO2Trainer
-from minerva.compat.stable_baselines.vec_env import VecEnv
-from minerva.compat.stable_baselines.vec_env_wrapper import VecEnvWrapper
-from minerva.compat.stable_baselines.vec_normalize import VecNormalize
+from minerva.compat.stable_baselines.common.callbacks import as_callback
+from minerva.compat.stable_baselines.common.cmd_util import as_vec_env
+from minerva.compat.stable_baselines.common.policies import Policy, make_policy, plain_kwargs
+from minerva.compat.stable_baselines.common.vec_env.group_vec_env import VecEnv
+from minerva.compat.stable_baselines.common.vec_env.vec_env_wrapper import VecEnvWrapper
+from minerva.compat.stable_baselines.common.vec_env.vec_normalize import VecNormalize
+from minerva.compat.stable_baselines.ppo2.reporting import EPISODES, EpisodeInfo, Logger, Reporter, run_folder
+from minerva.compat.stable_baselines.ppo2.rows import stored_actions
+from minerva.compat.stable_baselines.ppo2.settings import SETTINGS, config_of, old_names, plain_settings
+from minerva.compat.stable_baselines.ppo2.trainer import Bridge, PPO2Trainer
 from minerva.environments import EnvironmentFailureError
 from minerva.environments.base import clip_to_box
 from minerva.environments.spaces import action_converter, flat_size, rows_of, space_from_plain, space_to_plain

@@ -11,12 +11,12 @@ import numpy as np
 
 from minerva.callbacks import Callback
 from minerva.callbacks.checks import positive_int
-from minerva.compat.stable_baselines.evaluation import evaluate_policy
-from minerva.compat.stable_baselines.vec_env import DummyVecEnv, VecEnv
-from minerva.compat.stable_baselines.vec_normalize import sync_envs_normalization
+from minerva.compat.stable_baselines.common.evaluation import evaluate_policy
+from minerva.compat.stable_baselines.common.vec_env.group_vec_env import DummyVecEnv, VecEnv
+from minerva.compat.stable_baselines.common.vec_env.vec_normalize import sync_envs_normalization
 
 if TYPE_CHECKING:
-    from minerva.compat.stable_baselines.ppo2 import PPO2
+    from minerva.compat.stable_baselines.ppo2.ppo2 import PPO2
 
 CallbackFunction = Callable[[dict[str, Any], dict[str, Any]], "bool | None"]
 """A function of the local and the global variables, called at every step; False stops training."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from minerva.callbacks.checks import positive_int
-from minerva.compat.stable_baselines.policies import Policy
+from minerva.compat.stable_baselines.common.policies import Policy
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.utils.schedules import plain_schedule
 

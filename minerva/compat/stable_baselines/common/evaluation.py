@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from minerva.callbacks.checks import positive_int
-from minerva.compat.stable_baselines.vec_env import DummyVecEnv, VecEnv
+from minerva.compat.stable_baselines.common.vec_env.group_vec_env import DummyVecEnv, VecEnv
 
 
 def evaluate_policy(

@@ -11,8 +11,8 @@ import gymnasium
 
 from minerva import environments
 from minerva.callbacks.checks import positive_int
-from minerva.compat.stable_baselines.old_env import MIGRATION_HINT, EnvFactory, atari_game
-from minerva.compat.stable_baselines.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+from minerva.compat.auto_reset import MIGRATION_HINT, EnvFactory, atari_game
+from minerva.compat.stable_baselines.common.vec_env.group_vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 
 def make_vec_env(

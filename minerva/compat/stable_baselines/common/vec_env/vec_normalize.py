@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from minerva import checkpointing
 from minerva.checkpointing import CheckpointError
-from minerva.compat.stable_baselines.vec_env import VecEnv
-from minerva.compat.stable_baselines.vec_env_wrapper import Array, VecEnvWrapper, require_box
+from minerva.compat.stable_baselines.common.vec_env.group_vec_env import VecEnv
+from minerva.compat.stable_baselines.common.vec_env.vec_env_wrapper import Array, VecEnvWrapper, require_box
 from minerva.environments.normalizers import RewardNormalizer
 from minerva.utils.running_norm import RunningNorm
 

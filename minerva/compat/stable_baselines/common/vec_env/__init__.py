@@ -1,0 +1,18 @@
+"""What scripts import from ``stable_baselines.common.vec_env``."""
+
+from typing import TYPE_CHECKING
+
+from minerva.utils.lazy import lazy_imports
+
+if TYPE_CHECKING:
+    from minerva.compat.stable_baselines.common.vec_env.group_vec_env import DummyVecEnv as DummyVecEnv
+    from minerva.compat.stable_baselines.common.vec_env.group_vec_env import SubprocVecEnv as SubprocVecEnv
+    from minerva.compat.stable_baselines.common.vec_env.group_vec_env import VecEnv as VecEnv
+    from minerva.compat.stable_baselines.common.vec_env.vec_env_wrapper import VecEnvWrapper as VecEnvWrapper
+    from minerva.compat.stable_baselines.common.vec_env.vec_frame_stack import VecFrameStack as VecFrameStack
+    from minerva.compat.stable_baselines.common.vec_env.vec_normalize import VecNormalize as VecNormalize
+    from minerva.compat.stable_baselines.common.vec_env.vec_normalize import (
+        sync_envs_normalization as sync_envs_normalization,
+    )
+
+__getattr__, __dir__, __all__ = lazy_imports(__name__, __file__)
