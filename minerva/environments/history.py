@@ -47,7 +47,7 @@ class ActionHistory:
         self._continued: list[list[int]] = [[] for _ in range(num_envs)]
         self._dropped = [False] * num_envs
 
-    def add(self, actions: NDArray[np.float32], started: Sequence[int], continued: Sequence[int]) -> None:
+    def add(self, actions: NDArray[np.float32], started: Sequence[int] = (), continued: Sequence[int] = ()) -> None:
         """Store one step's actions ``[N, A]``.
 
         Args:

@@ -90,13 +90,14 @@ def flat_writer(space: Space[Any], name: str = "observation") -> Writer:
 
 
 def _number_writer(space: Space[Any], name: str) -> Writer:
-    shape = tuple(space.shape or ())
+    shape, dtype, flat = tuple(space.shape or ()), space.dtype, len(space.shape or ()) == 1
 
     def write(observation: Any, row: NDArray[Any]) -> None:
         values = observation if observation.__class__ is np.ndarray else _as_array(observation, space, name)
-        if values.shape != shape or values.dtype.kind not in "fiub":
+        # NumPy has one object per type: to compare it takes less time than to look at its kind.
+        if values.shape != shape or (values.dtype is not dtype and values.dtype.kind not in "fiub"):
             raise _wrong(observation, space, name)
-        row[:] = values.reshape(-1)
+        row[:] = values if flat else values.reshape(-1)
 
     return write
 

@@ -419,7 +419,8 @@ class Trainer(ABC):
         path = Path(path)
         folder = checkpointing.replay_folder(path)
         if self._run is not None:
-            self._run.note_log_position()
+            self._run.note_log_position()  # not if the run's folder is gone
+        path.parent.mkdir(parents=True, exist_ok=True)
         index = self.replay.save(folder) if replay and self.replay is not None else None
         checkpointing.write(
             path,

@@ -116,6 +116,15 @@ def test_a_checkpoint_may_be_saved_without_the_replay_on_request(tmp_path: Path)
     again.close()
 
 
+def test_a_checkpoint_may_be_saved_into_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
+    trainer, path = train(tmp_path / "run"), tmp_path / "a" / "new" / "folder.pt"
+    trainer.save(path)
+    again = small_trainer()
+    again.load(path)
+    again.close()
+    np.testing.assert_array_equal(again.replay.obs, trainer.replay.obs)
+
+
 def test_a_damaged_replay_is_told_and_costs_nothing_but_the_replay(tmp_path: Path) -> None:
     whole = train(tmp_path / "run")
     segment = next(replay_folder(tmp_path / "run" / "mpo_last.pt").iterdir())
