@@ -15,7 +15,7 @@ from PIL import Image
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the tests' browser is not installed
 
-from tests.annotate.browser import chromium, look, served  # noqa: E402
+from tests.annotate.browser import chromium, look, served, visit  # noqa: E402
 
 OUT = Path(__file__).parent / "assets" / "screenshots"
 SCROLL = """
@@ -60,7 +60,7 @@ def take(site: Path, out: Path = OUT) -> None:
         for shot in SHOTS:
             look(driver, shot.width, shot.height, shot.dark)
             driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
-            driver.get(f"{address}/{shot.page}")
+            visit(driver, f"{address}/{shot.page}")
             driver.execute_script("localStorage.clear()")  # where Material keeps the scheme of the page before
             driver.refresh()
             driver.execute_async_script("document.fonts.ready.then(arguments[0])")

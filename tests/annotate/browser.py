@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.annotate.programs import need
 
@@ -68,6 +69,12 @@ def look(driver: Chrome, width: int = 1280, height: int = 900, dark: bool = Fals
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+
+
+def visit(driver: Chrome, address: str) -> None:
+    """Open a page and wait until its scripts have run: the driver may come back while the page still loads."""
+    driver.get(address)
+    WebDriverWait(driver, 30).until(lambda _: driver.execute_script("return document.readyState") == "complete")
 
 
 def complaints(driver: Chrome) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
 
 from minerva.annotate import examine, write_single_file
-from tests.annotate.browser import complaints, look, requests
+from tests.annotate.browser import complaints, look, requests, visit
 from tests.annotate.samples import HOSTILE, HOSTILE_FORMULAS, without_markers
 
 REPOSITORY = Path(__file__).parents[2]
@@ -40,9 +40,9 @@ def mpo(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def open_page(browser: Chrome, address: str, **how: Any) -> None:
     look(browser, **how)
-    browser.get("about:blank")  # otherwise only the anchor would change
+    visit(browser, "about:blank")  # otherwise only the anchor would change
     complaints(browser), requests(browser)
-    browser.get(address)
+    visit(browser, address)
 
 
 def test_formulas_are_rendered_between_their_lines(browser: Chrome, mpo: str) -> None:

@@ -15,7 +15,7 @@ from selenium.webdriver.common.by import By
 
 from minerva import api, presets
 from minerva.cli.options import setting_groups
-from tests.annotate.browser import complaints, look, requests
+from tests.annotate.browser import complaints, look, requests, visit
 
 ROOT = Path(__file__).parent.parent.parent
 E_STEP = "annotated/source/minerva.objectives.mpo.html"
@@ -47,7 +47,7 @@ def test_every_page_loads_offline_renders_its_formulas_and_fits_a_phone(
     formulas = 0
     look(browser, 390, 844)
     for page in pages(site):
-        browser.get(f"{address}/{page}")
+        visit(browser, f"{address}/{page}")
         seen = browser.execute_script(LOOK)
         formulas += seen["formulas"]
         problems = [
@@ -67,7 +67,7 @@ def test_every_page_loads_offline_renders_its_formulas_and_fits_a_phone(
 
 
 def test_pages_open_from_the_disk(site: Path, browser: Chrome) -> None:
-    browser.get((site / "algorithms" / "mpo.html").as_uri())
+    visit(browser, (site / "algorithms" / "mpo.html").as_uri())
     seen = browser.execute_script(LOOK)
     assert seen["formulas"] > 20 and seen["raw"] == seen["errors"] == []
 
@@ -82,7 +82,7 @@ def test_both_renderers_give_katex_the_same_options() -> None:
 @pytest.mark.parametrize("page", ["index.html", "results.html", "algorithms/ppo.html"])
 def test_tables_of_results_show_all_columns_on_a_laptop(browser: Chrome, address: str, page: str) -> None:
     look(browser, 1280, 860)
-    browser.get(f"{address}/{page}")
+    visit(browser, f"{address}/{page}")
     hidden = """
     return [...document.querySelectorAll("table")]
       .filter(table => [...table.querySelectorAll("th")].some(cell => cell.textContent.trim() == "target"))
@@ -169,7 +169,7 @@ def test_formulas_of_the_e_step_stand_between_the_right_lines_in_order(browser: 
     for number, line in enumerate(source, start=1):
         marker = re.match(r"\s+# LaTeX(?:\[.*?\])?: (.+)", line)
         expected.append(("formula", marker[1]) if marker else ("line", number))
-    browser.get(f"{address}/{E_STEP}")
+    visit(browser, f"{address}/{E_STEP}")
     seen = browser.execute_script(WALK)
     assert [("line", part["line"]) if "line" in part else ("formula", part["latex"]) for part in seen] == expected
     for before, part, after in zip(seen, seen[1:], seen[2:], strict=False):
@@ -185,7 +185,7 @@ def test_formulas_of_the_e_step_stand_between_the_right_lines_in_order(browser: 
 
 
 def test_code_can_be_selected(browser: Chrome, address: str) -> None:
-    browser.get(f"{address}/{E_STEP}")
+    visit(browser, f"{address}/{E_STEP}")
     script = "getSelection().selectAllChildren(document.querySelector('.mn-source')); return getSelection().toString()"
     assert "return torch.softmax(q_values.detach() / temperature.detach(), dim=-1)" in browser.execute_script(script)
 
@@ -194,7 +194,7 @@ def test_code_can_be_selected(browser: Chrome, address: str) -> None:
 
 
 def test_search_finds_retrace(browser: Chrome, address: str) -> None:
-    browser.get(f"{address}/index.html")
+    visit(browser, f"{address}/index.html")
     browser.execute_script("document.querySelector('#__search').click()")
     browser.find_element(By.CSS_SELECTOR, ".md-search__input").send_keys("Retrace")
     deadline = time.monotonic() + 20
@@ -209,11 +209,11 @@ def test_search_finds_retrace(browser: Chrome, address: str) -> None:
 
 def test_the_scheme_can_be_switched(browser: Chrome, address: str) -> None:
     color = "return getComputedStyle(document.body).backgroundColor"
-    browser.get(f"{address}/index.html")
+    visit(browser, f"{address}/index.html")
     light = browser.execute_script(color)
     browser.execute_script("document.querySelector('form[data-md-component=palette] label:not([hidden])').click()")
     dark = browser.execute_script(color)
-    browser.get(f"{address}/{E_STEP}")
+    visit(browser, f"{address}/{E_STEP}")
     assert dark != light and browser.execute_script(color) == dark  # remembered
     assert [sum(map(int, re.findall(r"\d+", one)[:3])) > 384 for one in (light, dark)] == [True, False]
 
