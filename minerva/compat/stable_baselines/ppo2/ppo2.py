@@ -9,38 +9,31 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
-from gymnasium import Space, spaces
-from numpy.typing import NDArray
-from torch import Tensor
+from gymnasium import Space
 
-from minerva import checkpointing
-from minerva.checkpointing import CheckpointError
 from minerva.compat.stable_baselines.common.callbacks import as_callback
 from minerva.compat.stable_baselines.common.cmd_util import as_vec_env
-from minerva.compat.stable_baselines.common.policies import Policy, make_policy, plain_kwargs
+from minerva.compat.stable_baselines.common.policies import Policy, make_policy
 from minerva.compat.stable_baselines.common.vec_env.group_vec_env import VecEnv
 from minerva.compat.stable_baselines.common.vec_env.vec_env_wrapper import VecEnvWrapper
 from minerva.compat.stable_baselines.common.vec_env.vec_normalize import VecNormalize
+from minerva.compat.stable_baselines.ppo2.acting import Acting
+from minerva.compat.stable_baselines.ppo2.files import Files
 from minerva.compat.stable_baselines.ppo2.reporting import EPISODES, EpisodeInfo, Logger, Reporter, run_folder
-from minerva.compat.stable_baselines.ppo2.rows import stored_actions
-from minerva.compat.stable_baselines.ppo2.settings import SETTINGS, config_of, old_names, plain_settings
+from minerva.compat.stable_baselines.ppo2.settings import config_of, old_names
 from minerva.compat.stable_baselines.ppo2.trainer import Bridge, PPO2Trainer
 from minerva.environments import EnvironmentFailureError
-from minerva.environments.base import clip_to_box
-from minerva.environments.spaces import action_converter, flat_size, rows_of, space_from_plain, space_to_plain
-from minerva.networks.heads import BernoulliHead, DistParams, GaussianHead
+from minerva.environments.spaces import flat_size, space_to_plain
 from minerva.trainers.ppo.agent import Agent
 from minerva.trainers.run import RunState
 from minerva.utils.devices import resolve_device
 from minerva.utils.schedules import Schedule
 from minerva.utils.seeding import initialization_seed, torch_generator
 
-KIND = "ppo2"
 _DEVICE = "auto"
 
 
-class PPO2:
+class PPO2(Acting, Files):
     """Proximal policy optimization with PPO2's names, defaults and behavior.
 
     Files are written only on request (`save`, `tensorboard_log`, callbacks), and nothing is printed without
@@ -282,210 +275,3 @@ class PPO2:
             trainer.collector.rollout.carry_over()  # an unfinished rollout is not learned from
             reporter.close()
         return self
-
-    # Acting
-
-    def predict(
-        self,
-        observation: Any,
-        state: Any = None,
-        mask: Any = None,
-        deterministic: bool = False,
-        action_masks: Any = None,
-    ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
-        """Choose actions.
-
-        Args:
-            observation: One observation, or a batch as vector environments return it.
-            state: The recurrent state that the previous call returned, ``[B, S]``; None for zeros.
-            mask: Whether an episode has just ended, ``[B]``: sets the recurrent state to zero there.
-            deterministic: Whether to return the most likely action instead of a sample.
-            action_masks: Which actions are allowed, ``[B, K]``, for environments with action masks; None for all.
-
-        Returns:
-            Actions as elements of the action space, within its bounds, and the recurrent state, ``[B, S]``, or None
-            without a recurrent policy.
-        """
-        rows, recurrent_state, single = self._inputs(observation, state, mask, action_masks)
-        chosen, recurrent_state = self.agent.act_recurrent(rows, recurrent_state, deterministic, self._noise)
-        clipped = clip_to_box(chosen.cpu().numpy(), self.action_space)
-        actions = action_converter(self.action_space)(clipped)
-        return (actions[0] if single else actions), (recurrent_state.cpu().numpy() if self.agent.state_dim else None)
-
-    @torch.no_grad()
-    def action_probability(
-        self,
-        observation: Any,
-        state: Any = None,
-        mask: Any = None,
-        actions: Any = None,
-        logp: bool = False,
-        action_masks: Any = None,
-    ) -> Any:
-        """Compute the probabilities of actions.
-
-        Args:
-            observation: As for `predict`.
-            state: As for `predict`.
-            mask: As for `predict`.
-            actions: The actions to score, one per observation; None for the whole distribution.
-            logp: Whether to return log-probabilities, with `actions`.
-            action_masks: As for `predict`.
-
-        Returns:
-            With `actions`, their probabilities (densities in a Box), ``[B]``. Without, the distribution: probabilities
-            ``[B, n]`` for Discrete, a list of these for MultiDiscrete, probabilities of 1 ``[B, n]`` for MultiBinary,
-            mean and standard deviation ``([B, A], [B, A])`` for a Box. A single observation has no B dimension.
-        """
-        rows, recurrent_state, single = self._inputs(observation, state, mask, action_masks)
-        params, _ = self.agent.policy.policy_step(self.agent.prepare(rows), recurrent_state)
-        if actions is not None:
-            given = torch.from_numpy(stored_actions(self.action_space, actions, len(rows))).to(self._device)
-            score = self.agent.policy.head.log_prob(params, given)
-            numbers = (score if logp else score.exp()).cpu().numpy()
-            return numbers[0] if single else numbers
-        return self._distribution(params, single)
-
-    def _distribution(self, params: DistParams, single: bool) -> Any:
-        def out(part: Tensor) -> NDArray[np.float32]:
-            numbers: NDArray[np.float32] = part.cpu().numpy()
-            return numbers[0] if single else numbers
-
-        head, given = self.agent.policy.head, params[0]
-        if isinstance(head, GaussianHead):
-            return out(given), out(params[1].exp().expand_as(given))
-        if isinstance(self.action_space, spaces.Discrete):
-            return out(given.softmax(-1))
-        if isinstance(head, BernoulliHead):
-            return out(given.sigmoid())
-        assert isinstance(self.action_space, spaces.MultiDiscrete)
-        groups = torch.split(given, self.action_space.nvec.flatten().tolist(), dim=-1)
-        return [out(group.softmax(-1)) for group in groups]
-
-    def _inputs(self, observation: Any, state: Any, mask: Any, action_masks: Any) -> tuple[Tensor, Tensor, bool]:
-        """Return rows ``[B, O]``, the recurrent state before them ``[B, S]``, and whether there was one observation."""
-        flat, single = rows_of(self.observation_space, observation)
-        count = len(flat)
-        if self._mask_dim:
-            shape = (count, self._mask_dim)
-            allowed = np.ones(shape, np.float32) if action_masks is None else np.asarray(action_masks, np.float32)
-            flat = np.concatenate([flat, allowed.reshape(shape)], axis=1)
-        elif action_masks is not None:
-            raise ValueError("action_masks: the environment of this policy has no action masks; omit them.")
-        size = (count, self.agent.state_dim)
-        if state is None:
-            recurrent_state = torch.zeros(size, device=self._device)
-        else:
-            recurrent_state = torch.as_tensor(np.asarray(state, dtype=np.float32), device=self._device)
-            if recurrent_state.shape != size:
-                raise ValueError(f"state: must have the shape {size}, got {tuple(recurrent_state.shape)}.")
-        if mask is not None:
-            ended = torch.as_tensor(np.asarray(mask, dtype=np.float32).reshape(-1), device=self._device)
-            if len(ended) != count:
-                raise ValueError(f"mask: must have {count} entries, one per observation; got {len(ended)}.")
-            recurrent_state = recurrent_state * (1 - ended)[:, None]
-        return torch.from_numpy(flat).to(self._device), recurrent_state, single
-
-    # Files
-
-    def get_parameters(self) -> dict[str, NDArray[Any]]:
-        """Return the networks' weights by name."""
-        return {name: weight.cpu().numpy().copy() for name, weight in self.agent.state_dict().items()}
-
-    def load_parameters(self, load_path_or_dict: str | Path | dict[str, Any], exact_match: bool = True) -> None:
-        """Load the networks' weights from a dict, or from a file that `save` wrote.
-
-        Args:
-            load_path_or_dict: A dict as `get_parameters` returns it, or a file.
-            exact_match: Whether names must match exactly, none missing and none unknown.
-        """
-        given = load_path_or_dict
-        weights = given if isinstance(given, dict) else self._read(given)["agent"]
-        self.agent.load_state_dict(
-            {name: torch.as_tensor(weight) for name, weight in weights.items()}, strict=exact_match
-        )
-
-    def save(self, save_path: str | Path, cloudpickle: bool = False) -> None:
-        """Write networks, optimizer, settings and counters to one file; a name without extension gets ``.zip``.
-
-        It holds tensors and plain values, no code: functions among the settings must be passed again to `load`.
-
-        Args:
-            save_path: The file.
-            cloudpickle: Accepted and ignored.
-        """
-        path = Path(save_path)
-        if not path.suffix:
-            path = path.with_name(path.name + ".zip")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        optimizer = self._optimizer_state if self.trainer is None else self.trainer.optimizer_state()
-        checkpointing.write(
-            path,
-            {
-                "algorithm": KIND,
-                "policy": self.policy.__name__,
-                "policy_kwargs": plain_kwargs(self.policy_kwargs),
-                "settings": plain_settings(self),
-                "seed": self.seed,
-                "num_timesteps": self.num_timesteps,
-                "observation_space": space_to_plain(self.observation_space),
-                "action_space": space_to_plain(self.action_space),
-                "mask_dim": self._mask_dim,
-                "agent": self.agent.state_dict(),
-                "optimizer": optimizer,
-            },
-        )
-
-    @classmethod
-    def load(
-        cls,
-        load_path: str | Path,
-        env: Any = None,
-        custom_objects: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Self:
-        """Load a model that `save` wrote.
-
-        Args:
-            load_path: The file, with or without ``.zip``.
-            env: Environment to continue learning in; not needed to act.
-            custom_objects: Settings that replace saved ones, such as a function, which a file cannot hold.
-            **kwargs: The same as keyword arguments.
-
-        Raises:
-            CheckpointError: The file cannot be read, or was not saved by PPO2.
-            ValueError: A name is not a setting, or the policy's arguments differ from the saved ones.
-        """
-        saved = cls._read(load_path)
-        given = {**(custom_objects or {}), **kwargs}
-        policy, policy_kwargs = given.pop("policy", saved["policy"]), given.pop("policy_kwargs", None)
-        seed = given.pop("seed", saved["seed"])
-        for name in given:
-            if name not in SETTINGS:
-                raise ValueError(f"{name}: is not a setting of PPO2. They are {', '.join(SETTINGS)}.")
-        if policy_kwargs is None:
-            policy_kwargs = saved["policy_kwargs"]
-        elif plain_kwargs(policy_kwargs) != saved["policy_kwargs"]:
-            raise ValueError(f"policy_kwargs: must be the saved ones, {saved['policy_kwargs']}; got {policy_kwargs}.")
-        settings = {**saved["settings"], **given}
-        model = cls(policy, None, policy_kwargs=policy_kwargs, seed=seed, _init_setup_model=False, **settings)
-        model._spawn_seed(seed)
-        model._build(
-            space_from_plain(saved["observation_space"]), space_from_plain(saved["action_space"]), saved["mask_dim"]
-        )
-        model.agent.load_state_dict(saved["agent"])
-        model._optimizer_state = saved["optimizer"]
-        model.num_timesteps = saved["num_timesteps"]
-        if env is not None:
-            model.set_env(env)
-        return model
-
-    @classmethod
-    def _read(cls, load_path: str | Path) -> dict[str, Any]:
-        path = Path(load_path)
-        if not path.exists():
-            path = path.with_name(path.name + ".zip")
-        saved = checkpointing.read(path)
-        if saved["algorithm"] != KIND:
-            raise CheckpointError(f"checkpoint: {path} was saved by {saved['algorithm']}, not PPO2; use minerva.load.")
-        return saved

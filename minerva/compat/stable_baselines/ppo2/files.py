@@ -1,0 +1,139 @@
+"""How a PPO2 model is written and read: weights by name, and whole models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from minerva import checkpointing
+from minerva.checkpointing import CheckpointError
+from minerva.compat.stable_baselines.common.policies import Policy, plain_kwargs
+from minerva.compat.stable_baselines.ppo2.settings import SETTINGS, plain_settings
+from minerva.compat.stable_baselines.ppo2.trainer import PPO2Trainer
+from minerva.environments.spaces import space_from_plain, space_to_plain
+from minerva.trainers.ppo.agent import Agent
+
+KIND = "ppo2"
+
+
+class Files:
+    """The half of `PPO2` that writes and reads files."""
+
+    agent: Agent
+    policy: type[Policy]
+    policy_kwargs: dict[str, Any]
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    seed: int | None
+    num_timesteps: int
+    trainer: PPO2Trainer | None
+    _mask_dim: int
+    _optimizer_state: dict[str, Any] | None
+
+    def get_parameters(self) -> dict[str, NDArray[Any]]:
+        """Return the networks' weights by name."""
+        return {name: weight.cpu().numpy().copy() for name, weight in self.agent.state_dict().items()}
+
+    def load_parameters(self, load_path_or_dict: str | Path | dict[str, Any], exact_match: bool = True) -> None:
+        """Load the networks' weights from a dict, or from a file that `save` wrote.
+
+        Args:
+            load_path_or_dict: A dict as `get_parameters` returns it, or a file.
+            exact_match: Whether names must match exactly, none missing and none unknown.
+        """
+        given = load_path_or_dict
+        weights = given if isinstance(given, dict) else self._read(given)["agent"]
+        self.agent.load_state_dict(
+            {name: torch.as_tensor(weight) for name, weight in weights.items()}, strict=exact_match
+        )
+
+    def save(self, save_path: str | Path, cloudpickle: bool = False) -> None:
+        """Write networks, optimizer, settings and counters to one file; a name without extension gets ``.zip``.
+
+        It holds tensors and plain values, no code: functions among the settings must be passed again to `load`.
+
+        Args:
+            save_path: The file.
+            cloudpickle: Accepted and ignored.
+        """
+        path = Path(save_path)
+        if not path.suffix:
+            path = path.with_name(path.name + ".zip")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        optimizer = self._optimizer_state if self.trainer is None else self.trainer.optimizer_state()
+        checkpointing.write(
+            path,
+            {
+                "algorithm": KIND,
+                "policy": self.policy.__name__,
+                "policy_kwargs": plain_kwargs(self.policy_kwargs),
+                "settings": plain_settings(self),
+                "seed": self.seed,
+                "num_timesteps": self.num_timesteps,
+                "observation_space": space_to_plain(self.observation_space),
+                "action_space": space_to_plain(self.action_space),
+                "mask_dim": self._mask_dim,
+                "agent": self.agent.state_dict(),
+                "optimizer": optimizer,
+            },
+        )
+
+    @classmethod
+    def load(
+        cls,
+        load_path: str | Path,
+        env: Any = None,
+        custom_objects: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Load a model that `save` wrote.
+
+        Args:
+            load_path: The file, with or without ``.zip``.
+            env: Environment to continue learning in; not needed to act.
+            custom_objects: Settings that replace saved ones, such as a function, which a file cannot hold.
+            **kwargs: The same as keyword arguments.
+
+        Raises:
+            CheckpointError: The file cannot be read, or was not saved by PPO2.
+            ValueError: A name is not a setting, or the policy's arguments differ from the saved ones.
+        """
+        saved = cls._read(load_path)
+        given = {**(custom_objects or {}), **kwargs}
+        policy, policy_kwargs = given.pop("policy", saved["policy"]), given.pop("policy_kwargs", None)
+        seed = given.pop("seed", saved["seed"])
+        for name in given:
+            if name not in SETTINGS:
+                raise ValueError(f"{name}: is not a setting of PPO2. They are {', '.join(SETTINGS)}.")
+        if policy_kwargs is None:
+            policy_kwargs = saved["policy_kwargs"]
+        elif plain_kwargs(policy_kwargs) != saved["policy_kwargs"]:
+            raise ValueError(f"policy_kwargs: must be the saved ones, {saved['policy_kwargs']}; got {policy_kwargs}.")
+        settings = {**saved["settings"], **given}
+        make: Any = cls
+        model = make(policy, None, policy_kwargs=policy_kwargs, seed=seed, _init_setup_model=False, **settings)
+        model._spawn_seed(seed)
+        model._build(
+            space_from_plain(saved["observation_space"]), space_from_plain(saved["action_space"]), saved["mask_dim"]
+        )
+        model.agent.load_state_dict(saved["agent"])
+        model._optimizer_state = saved["optimizer"]
+        model.num_timesteps = saved["num_timesteps"]
+        if env is not None:
+            model.set_env(env)
+        loaded: Self = model
+        return loaded
+
+    @classmethod
+    def _read(cls, load_path: str | Path) -> dict[str, Any]:
+        path = Path(load_path)
+        if not path.exists():
+            path = path.with_name(path.name + ".zip")
+        saved = checkpointing.read(path)
+        if saved["algorithm"] != KIND:
+            raise CheckpointError(f"checkpoint: {path} was saved by {saved['algorithm']}, not PPO2; use minerva.load.")
+        return saved
