@@ -1,0 +1,5 @@
+"""Stands for ``stable_baselines`` in processes that a script starts."""
+
+from minerva.compat import aliases
+
+aliases.replace(__name__)

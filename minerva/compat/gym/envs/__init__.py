@@ -1,0 +1,5 @@
+"""Environments by their id."""
+
+from minerva.compat.gym.envs.registration import make, register, registry, spec
+
+__all__ = ["make", "register", "registry", "spec"]

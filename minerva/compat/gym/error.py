@@ -1,0 +1,3 @@
+"""Gymnasium's errors."""
+
+from gymnasium.error import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""Gymnasium's spaces."""
+
+from gymnasium.spaces import *  # noqa: F403
