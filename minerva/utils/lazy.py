@@ -13,7 +13,7 @@ def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
     """Return the `__getattr__`, `__dir__` and `__all__` of a package that imports its names when they are used.
 
     The names are those that the package's file imports under ``if TYPE_CHECKING:``. So they stand in one place, which a
-    type checker reads too.
+    type checker reads too. A name that it imports from itself is a module of its own.
 
     Args:
         package: The package's ``__name__``.
@@ -33,6 +33,8 @@ def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         if name not in where:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, attribute = where[name]
+        if module == package:
+            return importlib.import_module(f"{package}.{attribute}")
         return getattr(importlib.import_module(module), attribute)
 
     return get, lambda: names, names

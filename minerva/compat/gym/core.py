@@ -250,8 +250,12 @@ class GymnasiumAdapter(Env):
 
     def reset(self, **kwargs: Any) -> Any:
         """Start an episode, with the seed set for it if any."""
+        return old_reset(self.env.reset(**{"seed": self.take_seed(), **kwargs}))
+
+    def take_seed(self) -> int | None:
+        """Return the seed of the next reset, once."""
         seed, self._seed = self._seed, None
-        return old_reset(self.env.reset(seed=seed, **kwargs))
+        return seed
 
     def seed(self, seed: int | None = None) -> list[int]:
         """Set the seed of the next reset."""

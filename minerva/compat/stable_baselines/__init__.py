@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 from minerva.utils.lazy import lazy_imports
 
 if TYPE_CHECKING:
+    from minerva.compat.stable_baselines import bench as bench
+    from minerva.compat.stable_baselines import common as common
+    from minerva.compat.stable_baselines import ppo2 as ppo2
+    from minerva.compat.stable_baselines import results_plotter as results_plotter
     from minerva.compat.stable_baselines.common.callbacks import BaseCallback as BaseCallback
     from minerva.compat.stable_baselines.common.callbacks import CallbackList as CallbackList
     from minerva.compat.stable_baselines.common.callbacks import CheckpointCallback as CheckpointCallback
@@ -34,6 +38,17 @@ if TYPE_CHECKING:
     from minerva.compat.stable_baselines.common.vec_env import VecFrameStack as VecFrameStack
     from minerva.compat.stable_baselines.common.vec_env import VecNormalize as VecNormalize
     from minerva.compat.stable_baselines.common.vec_env import sync_envs_normalization as sync_envs_normalization
+    from minerva.compat.stable_baselines.other_algorithms import A2C as A2C
+    from minerva.compat.stable_baselines.other_algorithms import ACER as ACER
+    from minerva.compat.stable_baselines.other_algorithms import ACKTR as ACKTR
+    from minerva.compat.stable_baselines.other_algorithms import DDPG as DDPG
+    from minerva.compat.stable_baselines.other_algorithms import DQN as DQN
+    from minerva.compat.stable_baselines.other_algorithms import GAIL as GAIL
+    from minerva.compat.stable_baselines.other_algorithms import HER as HER
+    from minerva.compat.stable_baselines.other_algorithms import PPO1 as PPO1
+    from minerva.compat.stable_baselines.other_algorithms import SAC as SAC
+    from minerva.compat.stable_baselines.other_algorithms import TD3 as TD3
+    from minerva.compat.stable_baselines.other_algorithms import TRPO as TRPO
     from minerva.compat.stable_baselines.ppo2 import PPO2 as PPO2
 
 # Worker processes import parts of this package too, and start faster without torch.

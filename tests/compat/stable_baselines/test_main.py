@@ -22,7 +22,7 @@ import gym
 import gym.spaces
 import helper
 import stable_baselines
-import stable_baselines.common
+import stable_baselines.bench
 import tensorflow as tf
 from gym.envs.registration import register
 
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     import minerva.compat.gym
     assert gym is minerva.compat.gym and sys.modules["gym.spaces"] is sys.modules["minerva.compat.gym.spaces"]
     assert gym.__spec__.name == "minerva.compat.gym"
-    assert stable_baselines.common.__name__ == "minerva.compat.stable_baselines.common"
+    assert stable_baselines.bench.__name__ == "minerva.compat.stable_baselines.bench"
     assert pickle.loads(pickle.dumps(Mine())).name() == "gymnasium.spaces.box"
     assert tf.nn.relu.__name__ == "relu" and tf.compat.v1.nn.tanh.__name__ == "tanh"
     tf.compat.v1.logging.set_verbosity(tf.logging.ERROR)
