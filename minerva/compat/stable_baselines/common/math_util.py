@@ -87,8 +87,9 @@ def scale_action(action_space: Any, action: Array) -> Array:
         action_space: The space, a Box.
         action: The action.
     """
-    low: Array = action_space.low
-    return 2.0 * (action - low) / (action_space.high - low) - 1.0
+    low, high = action_space.low, action_space.high
+    scaled: Array = 2.0 * (action - low) / (high - low) - 1.0
+    return scaled
 
 
 def unscale_action(action_space: Any, scaled_action: Array) -> Array:
@@ -98,8 +99,9 @@ def unscale_action(action_space: Any, scaled_action: Array) -> Array:
         action_space: The space, a Box.
         scaled_action: The action.
     """
-    low: Array = action_space.low
-    return low + 0.5 * (scaled_action + 1.0) * (action_space.high - low)
+    low, high = action_space.low, action_space.high
+    action: Array = low + 0.5 * (scaled_action + 1.0) * (high - low)
+    return action
 
 
 def _check_dimensions(count: int, *arrays: Array) -> None:
