@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +12,15 @@ from numpy.typing import NDArray
 
 from minerva import checkpointing
 from minerva.checkpointing import CheckpointError
-from minerva.compat.stable_baselines.common.policies import Policy, plain_kwargs
+from minerva.compat.stable_baselines.common.policies import ActorCriticPolicy, plain_kwargs
+from minerva.compat.stable_baselines.ppo2.parameters import (
+    Parameter,
+    UnusedHead,
+    Weight,
+    named_weights,
+    to_arrays,
+    write_weights,
+)
 from minerva.compat.stable_baselines.ppo2.settings import SETTINGS, plain_settings
 from minerva.compat.stable_baselines.ppo2.trainer import PPO2Trainer
 from minerva.environments.spaces import space_from_plain, space_to_plain
@@ -24,32 +33,50 @@ class Files:
     """The half of `PPO2` that writes and reads files."""
 
     agent: Agent
-    policy: type[Policy]
+    policy: type[ActorCriticPolicy]
     policy_kwargs: dict[str, Any]
     observation_space: Space[Any]
     action_space: Space[Any]
     seed: int | None
     num_timesteps: int
     trainer: PPO2Trainer | None
+    _policy: ActorCriticPolicy
+    _unused_head: UnusedHead
     _mask_dim: int
     _optimizer_state: dict[str, Any] | None
 
     def get_parameters(self) -> dict[str, NDArray[Any]]:
-        """Return the networks' weights by name."""
-        return {name: weight.cpu().numpy().copy() for name, weight in self.agent.state_dict().items()}
+        """Return copies of the networks' weights by stable-baselines' names, in its shapes and order."""
+        return to_arrays(self._weights())
 
-    def load_parameters(self, load_path_or_dict: str | Path | dict[str, Any], exact_match: bool = True) -> None:
-        """Load the networks' weights from a dict, or from a file that `save` wrote.
+    def get_parameter_list(self) -> list[Parameter]:
+        """Return names and shapes of the networks' weights, in the order of `get_parameters`."""
+        return [Parameter(name, array.shape) for name, array in self.get_parameters().items()]
+
+    def load_parameters(self, load_path_or_dict: Any, exact_match: bool = True) -> None:
+        """Replace the networks' weights; if an error is raised, none is changed.
 
         Args:
-            load_path_or_dict: A dict as `get_parameters` returns it, or a file.
-            exact_match: Whether names must match exactly, none missing and none unknown.
+            load_path_or_dict: A dict as `get_parameters` returns it, a list of its values, or a file that `save` wrote,
+                as a path or a file object.
+            exact_match: Whether all weights must be given. If not, those that are not given stay.
+
+        Raises:
+            KeyError: A name is not one of the model's.
+            RuntimeError: A weight is missing, and `exact_match` is set.
+            ValueError: An array has another shape than its weight, or holds no finite numbers.
         """
-        given = load_path_or_dict
-        weights = given if isinstance(given, dict) else self._read(given)["agent"]
-        self.agent.load_state_dict(
-            {name: torch.as_tensor(weight) for name, weight in weights.items()}, strict=exact_match
-        )
+        given, weights = load_path_or_dict, self._weights()
+        if isinstance(given, list):
+            if len(given) != len(weights):
+                raise ValueError(f"parameters: a list must have {len(weights)} arrays, got {len(given)}.")
+            given = {weight.name: array for weight, array in zip(weights, given, strict=True)}
+        elif not isinstance(given, Mapping):
+            given = self._read(given)["parameters"]
+        write_weights(weights, given, exact_match)
+
+    def _weights(self) -> list[Weight]:
+        return named_weights(self.agent, self._policy, self._unused_head)
 
     def save(self, save_path: str | Path, cloudpickle: bool = False) -> None:
         """Write networks, optimizer, settings and counters to one file; a name without extension gets ``.zip``.
@@ -77,7 +104,8 @@ class Files:
                 "observation_space": space_to_plain(self.observation_space),
                 "action_space": space_to_plain(self.action_space),
                 "mask_dim": self._mask_dim,
-                "agent": self.agent.state_dict(),
+                "architecture": self._policy.plain_architecture(),
+                "parameters": {name: torch.from_numpy(array) for name, array in self.get_parameters().items()},
                 "optimizer": optimizer,
             },
         )
@@ -120,7 +148,7 @@ class Files:
         model._build(
             space_from_plain(saved["observation_space"]), space_from_plain(saved["action_space"]), saved["mask_dim"]
         )
-        model.agent.load_state_dict(saved["agent"])
+        model.load_parameters(saved["parameters"])
         model._optimizer_state = saved["optimizer"]
         model.num_timesteps = saved["num_timesteps"]
         if env is not None:

@@ -13,12 +13,13 @@ from gymnasium import Space
 
 from minerva.compat.stable_baselines.common.callbacks import as_callback
 from minerva.compat.stable_baselines.common.cmd_util import as_vec_env
-from minerva.compat.stable_baselines.common.policies import Policy, make_policy
+from minerva.compat.stable_baselines.common.policies import ActorCriticPolicy, make_policy, policy_class
 from minerva.compat.stable_baselines.common.vec_env.group_vec_env import VecEnv
 from minerva.compat.stable_baselines.common.vec_env.vec_env_wrapper import VecEnvWrapper
 from minerva.compat.stable_baselines.common.vec_env.vec_normalize import VecNormalize
 from minerva.compat.stable_baselines.ppo2.acting import Acting
 from minerva.compat.stable_baselines.ppo2.files import Files
+from minerva.compat.stable_baselines.ppo2.parameters import unused_head
 from minerva.compat.stable_baselines.ppo2.reporting import EPISODES, EpisodeInfo, Logger, Reporter, run_folder
 from minerva.compat.stable_baselines.ppo2.settings import config_of, old_names
 from minerva.compat.stable_baselines.ppo2.trainer import Bridge, PPO2Trainer
@@ -70,7 +71,7 @@ class PPO2(Acting, Files):
 
     def __init__(
         self,
-        policy: str | type[Policy],
+        policy: str | type[ActorCriticPolicy],
         env: Any,
         gamma: float = 0.99,
         n_steps: int = 128,
@@ -115,8 +116,7 @@ class PPO2(Acting, Files):
         self.n_envs = 0
         self._device = resolve_device(_DEVICE)
         self._optimizer_state: dict[str, Any] | None = None
-        self._policy = make_policy(policy, policy_kwargs)
-        self.policy = type(self._policy)
+        self.policy = policy_class(policy)
         if env is not None:
             venv = as_vec_env(env)
             if seed is None:
@@ -136,10 +136,12 @@ class PPO2(Acting, Files):
         self.observation_space = observation_space
         self.action_space = action_space
         self._mask_dim = mask_dim
+        self._policy = make_policy(self.policy, self.policy_kwargs, observation_space, action_space)
         obs_dim = flat_size(observation_space) + mask_dim
         with initialization_seed(self._seed):
             agent = self._policy.build(observation_space, action_space, obs_dim, mask_dim)
         self.agent: Agent = agent.to(self._device)
+        self._unused_head = unused_head(self.agent)
         self._noise = torch_generator(self._seed, "predict", self._device)
 
     def get_env(self) -> VecEnv | None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from minerva.callbacks.checks import positive_int
-from minerva.compat.stable_baselines.common.policies import Policy
+from minerva.compat.stable_baselines.common.policies import ActorCriticPolicy
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.utils.schedules import plain_schedule
 
@@ -28,7 +28,7 @@ _OLD_NAMES = {
 }
 
 
-def config_of(model: Any, policy: Policy, n_envs: int) -> PPOConfig:
+def config_of(model: Any, policy: ActorCriticPolicy, n_envs: int) -> PPOConfig:
     """Convert a model's settings to a `PPOConfig`.
 
     Raises:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -8,14 +9,22 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from minerva.compat.stable_baselines.common import policies
 from minerva.compat.stable_baselines.common.policies import (
     POLICIES,
+    ActorCriticPolicy,
+    FeedForwardPolicy,
     Layers,
+    LstmPolicy,
     MlpPolicy,
+    RecurrentActorCriticPolicy,
     activation_of,
+    get_policy_from_name,
     make_policy,
+    nature_cnn,
     parse_net_arch,
     plain_kwargs,
+    register_policy,
 )
 from minerva.trainers.ppo.agent import Agent
 
@@ -144,10 +153,103 @@ def test_an_image_policy_needs_images() -> None:
         built("CnnPolicy")
 
 
+def test_layers_after_the_lstm_are_shared() -> None:
+    policy = built("MlpLstmPolicy", net_arch=[8, "lstm", 6, {"vf": [5], "pi": [10]}], n_lstm=4).policy
+    assert policy.value_head[0] is policy.policy_head[0]  # type: ignore[index]
+    assert shapes(policy)[3:] == [(6, 4), (10, 6), (3, 10), (5, 6), (1, 5)]
+
+
+def test_custom_policies() -> None:
+    class Wide(FeedForwardPolicy):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            kwargs = {**kwargs, "net_arch": [{"pi": [9, 8], "vf": [7]}], "feature_extraction": "mlp"}
+            super().__init__(*args, **kwargs)
+
+    class Old(LstmPolicy):
+        def __init__(
+            self, sess: Any, ob_space: Any, ac_space: Any, n_env: int, n_steps: int, n_batch: int, n_lstm: int = 4,
+            reuse: bool = False, **_kwargs: Any,
+        ) -> None:  # fmt: skip
+            super().__init__(
+                sess, ob_space, ac_space, n_env, n_steps, n_batch, n_lstm, reuse,
+                net_arch=[8, "lstm", {"vf": [5, 10], "pi": [10]}], layer_norm=True, feature_extraction="mlp", **_kwargs
+            )  # fmt: skip
+            self.seen = ob_space
+
+    wide = make_policy(Wide, {"act_fun": torch.relu})
+    agent = wide.build(VECTOR, ACTIONS, 5, 0)
+    assert shapes(agent.actor_mean) == [(9, 5), (8, 9), (3, 8)]
+    assert shapes(agent.critic) == [(7, 5), (1, 7)]
+    assert wide.activation is nn.ReLU
+    old = make_policy(Old, None, VECTOR, ACTIONS)
+    assert isinstance(old, Old) and old.seen is VECTOR
+    agent = old.build(VECTOR, ACTIONS, 5, 0)
+    assert agent.state_dim == 8 and any(isinstance(module, nn.LayerNorm) for module in agent.modules())
+    assert shapes(agent.policy.value_head) == [(5, 4), (10, 5), (1, 10)]
+    assert make_policy(Old, {"n_lstm": np.int64(6)}).lstm_units == 6
+
+
+def test_a_policy_is_described_by_plain_values() -> None:
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("MlpPolicy", {"layers": [8]}),
+        ("MlpPolicy", {"net_arch": [4, {"pi": [3]}], "act_fun": torch.relu}),
+        ("MlpLstmPolicy", {"n_lstm": 4}),
+        ("MlpLnLstmPolicy", {"n_lstm": 4, "net_arch": [7, "lstm", 5]}),
+        ("CnnLstmPolicy", {"n_lstm": 4}),
+    ]
+    for name, kwargs in cases:
+        policy = make_policy(name, kwargs)
+        generic: Any = LstmPolicy if policy.recurrent else FeedForwardPolicy
+        again = generic(**json.loads(json.dumps(policy.plain_architecture())))
+        for attribute in ("layers", "extraction", "lstm_units", "layer_norm", "activation", "named_by_net_arch"):
+            if (attribute, policy.recurrent) != ("named_by_net_arch", False):
+                assert getattr(again, attribute) == getattr(policy, attribute), (name, attribute)
+
+
+def test_registered_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "POLICIES", dict(POLICIES))
+
+    class Mine(FeedForwardPolicy):
+        pass
+
+    register_policy("Mine", Mine)
+    register_policy("Mine", Mine)
+    assert get_policy_from_name(ActorCriticPolicy, "Mine") is Mine
+    assert type(make_policy("Mine", {"feature_extraction": "mlp"})) is Mine
+    with pytest.raises(ValueError, match="name: 'MlpPolicy' must be a new one"):
+        register_policy("MlpPolicy", Mine)
+    with pytest.raises(ValueError, match="subclass of RecurrentActorCriticPolicy, got Mine"):
+        get_policy_from_name(RecurrentActorCriticPolicy, "Mine")
+
+
+def test_graphs_of_tensorflow_are_refused() -> None:
+    class Graph(ActorCriticPolicy):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{**kwargs, "scale": True})
+
+    with pytest.raises(ValueError, match="policy: Graph must be a subclass of FeedForwardPolicy or LstmPolicy"):
+        make_policy(Graph, None)
+    with pytest.raises(ValueError, match="cnn_extractor: must be nature_cnn"):
+        make_policy("CnnPolicy", {"cnn_extractor": lambda images: images})
+    assert make_policy("CnnPolicy", {"cnn_extractor": nature_cnn}).extraction == "cnn"
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("relu", nn.ReLU), ("tanh", nn.Tanh), ("swish", nn.SiLU)])
+def test_activations_of_tensorflow(name: str, wanted: Any) -> None:
+    def function(x: Any) -> Any:
+        raise AssertionError("is not called")
+
+    function.__name__, function.__module__ = name, "tensorflow.python.ops.nn_ops"
+    assert activation_of(function) is wanted
+    function.__name__ = "leaky_relu"  # its slope is 0.2, and torch's 0.01
+    assert activation_of(function)()(torch.tensor(-1.0)) == torch.tensor(-0.2)
+    assert plain_kwargs({"act_fun": function}) == {"act_fun": "tf.leaky_relu"}
+
+
 def test_a_custom_policy() -> None:
     class Wide(MlpPolicy):
-        def __init__(self, **kwargs: Any) -> None:
-            super().__init__(net_arch=[{"pi": [128], "vf": [128]}], **kwargs)
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{**kwargs, "net_arch": [{"pi": [128], "vf": [128]}]})
 
     agent = make_policy(Wide, {}).build(VECTOR, ACTIONS, 5, 0)
     assert shapes(agent.critic) == [(128, 5), (1, 128)]
