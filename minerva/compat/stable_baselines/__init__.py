@@ -11,6 +11,8 @@ from minerva.utils.lazy import lazy_imports
 if TYPE_CHECKING:
     from minerva.compat.stable_baselines import bench as bench
     from minerva.compat.stable_baselines import common as common
+    from minerva.compat.stable_baselines import gail as gail
+    from minerva.compat.stable_baselines import logger as logger
     from minerva.compat.stable_baselines import ppo2 as ppo2
     from minerva.compat.stable_baselines import results_plotter as results_plotter
     from minerva.compat.stable_baselines.common.callbacks import BaseCallback as BaseCallback

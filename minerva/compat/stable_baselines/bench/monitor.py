@@ -164,7 +164,7 @@ class Results:
     """
 
     def __init__(self, columns: dict[str, Any]) -> None:
-        self._columns = {name: np.asarray(values).view(Column) for name, values in columns.items()}
+        self._columns = {name: _column(values) for name, values in columns.items()}
 
     @property
     def columns(self) -> list[str]:
@@ -183,7 +183,7 @@ class Results:
         return Results({name: values[key] for name, values in self._columns.items()})
 
     def __setitem__(self, name: str, values: Any) -> None:
-        self._columns[name] = np.asarray(values).view(Column)
+        self._columns[name] = _column(values)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._columns:
@@ -192,6 +192,11 @@ class Results:
 
     def __repr__(self) -> str:
         return f"Results({len(self)} episodes: {', '.join(self._columns)})"
+
+
+def _column(values: Any) -> Column:
+    has_lists = any(isinstance(value, list) for value in values)
+    return np.asarray(values, dtype=object if has_lists else None).view(Column)
 
 
 def get_monitor_files(path: str | os.PathLike[str]) -> list[str]:
@@ -228,18 +233,24 @@ def load_results(path: str | os.PathLike[str]) -> Any:
             starts.append(start)
             reader = csv.DictReader(lines)
             for index, row in enumerate(reader):
-                numbers = {name: _number(text) for name, text in row.items()}
+                numbers = {name: parsed(text) for name, text in row.items()}
                 rows.append({"index": index, **numbers, "t": numbers["t"] + start})
             names += [name for name in reader.fieldnames or [] if name not in names]
     rows.sort(key=lambda row: row["t"])
     columns = {name: [row.get(name, float("nan")) for row in rows] for name in names}
     columns["t"] = [t - min(starts) for t in columns["t"]]
+    return as_table_object(columns)
+
+
+def as_table_object(columns: dict[str, Any]) -> Any:
+    """Return columns as a `pandas.DataFrame` if pandas is installed, as `Results` otherwise."""
     if importlib.util.find_spec("pandas") is not None:
         return importlib.import_module("pandas").DataFrame(columns)
     return Results(columns)
 
 
-def _number(text: str) -> Any:
+def parsed(text: str) -> Any:
+    """Return the number that a text is, or the text."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -1,0 +1,1 @@
+"""Demonstrations: record them, and read them for `PPO2.pretrain`."""
