@@ -11,6 +11,7 @@ import pytest
 SCRIPT = Path(__file__).with_name("ppo2_script.py")
 
 
+@pytest.mark.filterwarnings("ignore:.* is a function, which a file cannot hold")
 def test_the_script_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.compat.stable_baselines.ppo2.test_reporting import GRAPH, TABLE, events
 

@@ -481,7 +481,16 @@ def activation_name(act_fun: Any) -> str:
 
 def plain_kwargs(policy_kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """Return a policy's arguments as plain values: a known activation as its name, a custom one as a placeholder."""
-    plain = dict(policy_kwargs or {})
-    if "act_fun" in plain:
-        plain["act_fun"] = activation_name(plain["act_fun"])
-    return plain
+    given = dict(policy_kwargs or {})
+    act_fun = {"act_fun": activation_name(given.pop("act_fun"))} if "act_fun" in given else {}
+    if given.get("cnn_extractor") is nature_cnn:
+        del given["cnn_extractor"]
+    return {**{name: _plain(value) for name, value in given.items()}, **act_fun}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    return value.item() if isinstance(value, np.generic) else value

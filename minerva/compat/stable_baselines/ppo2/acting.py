@@ -24,14 +24,22 @@ class Acting:
         agent: The networks.
         observation_space: The observation space of one environment.
         action_space: The action space of one environment.
+        n_envs: Number of environments; 0 without any.
     """
 
     agent: Agent
     observation_space: Space[Any]
     action_space: Space[Any]
+    n_envs: int
     _mask_dim: int
     _device: torch.device
     _noise: torch.Generator
+
+    @property
+    def initial_state(self) -> NDArray[np.float32] | None:
+        """The recurrent state at the start of episodes, ``[N, S]``, or None without a recurrent policy."""
+        size = self.agent.state_dim
+        return np.zeros((max(1, self.n_envs), size), np.float32) if size else None
 
     def predict(
         self,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import torch
 from gymnasium import Space
@@ -12,7 +14,13 @@ from numpy.typing import NDArray
 
 from minerva import checkpointing
 from minerva.checkpointing import CheckpointError
-from minerva.compat.stable_baselines.common.policies import ActorCriticPolicy, plain_kwargs
+from minerva.compat.stable_baselines.common.policies import (
+    POLICIES,
+    ActorCriticPolicy,
+    FeedForwardPolicy,
+    LstmPolicy,
+    plain_kwargs,
+)
 from minerva.compat.stable_baselines.ppo2.parameters import (
     Parameter,
     UnusedHead,
@@ -21,12 +29,16 @@ from minerva.compat.stable_baselines.ppo2.parameters import (
     to_arrays,
     write_weights,
 )
-from minerva.compat.stable_baselines.ppo2.settings import SETTINGS, plain_settings
+from minerva.compat.stable_baselines.ppo2.settings import SETTINGS, loaded_settings, plain_number, plain_settings
 from minerva.compat.stable_baselines.ppo2.trainer import PPO2Trainer
 from minerva.environments.spaces import space_from_plain, space_to_plain
 from minerva.trainers.ppo.agent import Agent
 
 KIND = "ppo2"
+FILE_OBJECT = "file object"
+"""What a file object is called in errors."""
+_IGNORED = ("n_cpu_tf_sess", "_init_setup_model")
+"""Arguments of `PPO2` that a file does not hold."""
 
 
 class Files:
@@ -78,42 +90,49 @@ class Files:
     def _weights(self) -> list[Weight]:
         return named_weights(self.agent, self._policy, self._unused_head)
 
-    def save(self, save_path: str | Path, cloudpickle: bool = False) -> None:
+    def save(self, save_path: str | Path | IO[bytes], cloudpickle: bool = False) -> None:
         """Write networks, optimizer, settings and counters to one file; a name without extension gets ``.zip``.
 
-        It holds tensors and plain values, no code: functions among the settings must be passed again to `load`.
+        It holds tensors and plain values, no code. Of functions among the settings it holds those of
+        `stable_baselines.common.schedules`; others must be passed again to `load`, and a warning says so.
 
         Args:
-            save_path: The file.
+            save_path: The file, as a path or an object that is open for writing bytes.
             cloudpickle: Accepted and ignored.
         """
+        checkpoint = self._checkpoint()
+        if not isinstance(save_path, (str, os.PathLike)):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, FILE_OBJECT)
+                checkpointing.write(path, checkpoint)
+                save_path.write(path.read_bytes())
+            return
         path = Path(save_path)
         if not path.suffix:
             path = path.with_name(path.name + ".zip")
         path.parent.mkdir(parents=True, exist_ok=True)
-        optimizer = self._optimizer_state if self.trainer is None else self.trainer.optimizer_state()
-        checkpointing.write(
-            path,
-            {
-                "algorithm": KIND,
-                "policy": self.policy.__name__,
-                "policy_kwargs": plain_kwargs(self.policy_kwargs),
-                "settings": plain_settings(self),
-                "seed": self.seed,
-                "num_timesteps": self.num_timesteps,
-                "observation_space": space_to_plain(self.observation_space),
-                "action_space": space_to_plain(self.action_space),
-                "mask_dim": self._mask_dim,
-                "architecture": self._policy.plain_architecture(),
-                "parameters": {name: torch.from_numpy(array) for name, array in self.get_parameters().items()},
-                "optimizer": optimizer,
-            },
-        )
+        checkpointing.write(path, checkpoint)
+
+    def _checkpoint(self) -> dict[str, Any]:
+        return {
+            "algorithm": KIND,
+            "policy": self.policy.__name__,
+            "policy_kwargs": plain_kwargs(self.policy_kwargs),
+            "architecture": self._policy.plain_architecture(),
+            "settings": plain_settings(self),
+            "seed": plain_number(self.seed),
+            "num_timesteps": int(self.num_timesteps),
+            "observation_space": space_to_plain(self.observation_space),
+            "action_space": space_to_plain(self.action_space),
+            "mask_dim": self._mask_dim,
+            "parameters": {name: torch.from_numpy(array) for name, array in self.get_parameters().items()},
+            "optimizer": self._optimizer_state if self.trainer is None else self.trainer.optimizer_state(),
+        }
 
     @classmethod
     def load(
         cls,
-        load_path: str | Path,
+        load_path: str | Path | IO[bytes],
         env: Any = None,
         custom_objects: dict[str, Any] | None = None,
         **kwargs: Any,
@@ -121,29 +140,33 @@ class Files:
         """Load a model that `save` wrote.
 
         Args:
-            load_path: The file, with or without ``.zip``.
+            load_path: The file, as a path with or without ``.zip``, or as an object that is open for reading bytes.
             env: Environment to continue learning in; not needed to act.
-            custom_objects: Settings that replace saved ones, such as a function, which a file cannot hold.
+            custom_objects: Arguments of `PPO2` that replace saved ones, such as a function, which a file cannot hold.
             **kwargs: The same as keyword arguments.
 
         Raises:
             CheckpointError: The file cannot be read, or was not saved by PPO2.
-            ValueError: A name is not a setting, or the policy's arguments differ from the saved ones.
+            ValueError: A name is not an argument, or the policy's arguments differ from the saved ones.
         """
         saved = cls._read(load_path)
         given = {**(custom_objects or {}), **kwargs}
-        policy, policy_kwargs = given.pop("policy", saved["policy"]), given.pop("policy_kwargs", None)
+        policy, policy_kwargs = given.pop("policy", None), given.pop("policy_kwargs", None)
         seed = given.pop("seed", saved["seed"])
         for name in given:
-            if name not in SETTINGS:
+            if name not in (*SETTINGS, *_IGNORED):
                 raise ValueError(f"{name}: is not a setting of PPO2. They are {', '.join(SETTINGS)}.")
-        if policy_kwargs is None:
-            policy_kwargs = saved["policy_kwargs"]
-        elif plain_kwargs(policy_kwargs) != saved["policy_kwargs"]:
+        if policy_kwargs is not None and plain_kwargs(policy_kwargs) != saved["policy_kwargs"]:
             raise ValueError(f"policy_kwargs: must be the saved ones, {saved['policy_kwargs']}; got {policy_kwargs}.")
-        settings = {**saved["settings"], **given}
+        if policy is None and saved["policy"] in POLICIES:
+            policy = saved["policy"]
+        if policy is None:  # a custom one, of which the file has a description
+            policy_kwargs = saved["architecture"]
+            policy = LstmPolicy if "n_lstm" in policy_kwargs else FeedForwardPolicy
+        settings = {**loaded_settings(saved["settings"]), **given, "_init_setup_model": False}
+        policy_kwargs = saved["policy_kwargs"] if policy_kwargs is None else policy_kwargs
         make: Any = cls
-        model = make(policy, None, policy_kwargs=policy_kwargs, seed=seed, _init_setup_model=False, **settings)
+        model = make(policy, None, policy_kwargs=policy_kwargs, seed=seed, **settings)
         model._spawn_seed(seed)
         model._build(
             space_from_plain(saved["observation_space"]), space_from_plain(saved["action_space"]), saved["mask_dim"]
@@ -157,11 +180,20 @@ class Files:
         return loaded
 
     @classmethod
-    def _read(cls, load_path: str | Path) -> dict[str, Any]:
+    def _read(cls, load_path: str | Path | IO[bytes]) -> dict[str, Any]:
+        if not isinstance(load_path, (str, os.PathLike)):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, FILE_OBJECT)
+                path.write_bytes(load_path.read())
+                return cls._read(path)
         path = Path(load_path)
         if not path.exists():
             path = path.with_name(path.name + ".zip")
         saved = checkpointing.read(path)
         if saved["algorithm"] != KIND:
             raise CheckpointError(f"checkpoint: {path} was saved by {saved['algorithm']}, not PPO2; use minerva.load.")
+        if "parameters" not in saved:
+            raise CheckpointError(
+                f"checkpoint: {path} was saved by an older Minerva; train again, or use the Minerva that wrote it."
+            )
         return saved

@@ -108,6 +108,7 @@ class PPO2(Acting, Files):
         self.full_tensorboard_log = full_tensorboard_log
         self.policy_kwargs = policy_kwargs or {}
         self.seed = seed
+        self.n_cpu_tf_sess = n_cpu_tf_sess
         self.num_timesteps = 0
         self.ep_info_buf: deque[EpisodeInfo] = deque(maxlen=EPISODES)
         self.logger = Logger()
@@ -143,6 +144,9 @@ class PPO2(Acting, Files):
         self.agent: Agent = agent.to(self._device)
         self._unused_head = unused_head(self.agent)
         self._noise = torch_generator(self._seed, "predict", self._device)
+
+    def setup_model(self) -> None:
+        """Do nothing: the networks are built by the constructor."""
 
     def get_env(self) -> VecEnv | None:
         """Return the vector environment, or None."""

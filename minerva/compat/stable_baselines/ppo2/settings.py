@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from minerva.callbacks.checks import positive_int
 from minerva.compat.stable_baselines.common.policies import ActorCriticPolicy
+from minerva.compat.stable_baselines.common.schedules import function_from_plain, plain_function
 from minerva.trainers.ppo.config import PPOConfig
-from minerva.utils.schedules import plain_schedule
+from minerva.utils.schedules import FUNCTION
 
 SETTINGS = (
     "gamma", "n_steps", "ent_coef", "learning_rate", "vf_coef", "max_grad_norm", "lam", "nminibatches", "noptepochs",
@@ -93,11 +97,38 @@ def old_names() -> Iterator[None]:
 
 
 def plain_settings(model: Any) -> dict[str, Any]:
-    """Return a model's settings as plain values; a function becomes a placeholder text."""
-    plain: dict[str, Any] = {name: getattr(model, name) for name in SETTINGS}
+    """Return a model's settings as plain values; an unknown function becomes a placeholder text, with a warning."""
+    plain: dict[str, Any] = {name: plain_number(getattr(model, name)) for name in SETTINGS}
     for name in SCHEDULES:
-        if plain[name] is not None:
-            plain[name] = plain_schedule(plain[name])
+        if callable(plain[name]):
+            known = plain_function(plain[name])
+            if known is None:
+                warnings.warn(
+                    f"{name}: is a function, which a file cannot hold; pass it again to learn on: "
+                    f"PPO2.load(path, env, {name}=...)",
+                    stacklevel=3,
+                )
+            plain[name] = known or FUNCTION
     if plain["tensorboard_log"] is not None:
         plain["tensorboard_log"] = str(plain["tensorboard_log"])
     return plain
+
+
+def loaded_settings(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that `plain_settings` described.
+
+    Raises:
+        ValueError: A setting is missing, unknown or of another type.
+    """
+    if plain.keys() != set(SETTINGS):
+        raise ValueError(f"settings: must be {', '.join(SETTINGS)}; got {', '.join(map(str, plain))}.")
+    settings = dict(plain)
+    for name in SCHEDULES:
+        if isinstance(settings[name], dict):
+            settings[name] = function_from_plain(settings[name])
+    return settings
+
+
+def plain_number(value: Any) -> Any:
+    """Return a number of NumPy as Python's; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value

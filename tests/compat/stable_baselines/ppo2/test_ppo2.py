@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import signal
 from pathlib import Path
@@ -15,6 +16,13 @@ from gymnasium import spaces
 import minerva
 from minerva.checkpointing import CheckpointError
 from minerva.compat.stable_baselines import PPO2, BaseCallback, DummyVecEnv, MlpPolicy, VecNormalize, make_vec_env
+from minerva.compat.stable_baselines.common.policies import FeedForwardPolicy
+from minerva.compat.stable_baselines.common.schedules import (
+    LinearSchedule,
+    PiecewiseSchedule,
+    constfn,
+    linear_schedule,
+)
 from minerva.compat.stable_baselines.ppo2.settings import config_of
 from minerva.environments import EnvironmentFailureError
 from tests.compat.stable_baselines.samples import BATCH, N_ENVS, N_STEPS, cart_pole, noisy, small_model
@@ -447,7 +455,8 @@ def test_names_of_files(tmp_path: Path) -> None:
 def test_functions_are_given_again(tmp_path: Path) -> None:
     env = make_vec_env("CartPole-v1", N_ENVS)
     model = small_model(env=env, learning_rate=lambda share: 1e-3 * share, policy_kwargs={"act_fun": lambda x: x})
-    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match=r"learning_rate: is a function, .*PPO2\.load\(path, env, learning_rate="):
+        model.save(tmp_path / "model")
     with pytest.raises(ValueError, match=r"custom function, pass it again: PPO2\.load"):
         PPO2.load(tmp_path / "model")
     kwargs = {"act_fun": lambda x: x}
@@ -480,3 +489,51 @@ def test_environments_must_fit(tmp_path: Path) -> None:
     model.set_env(make_vec_env("CartPole-v1", 4))
     model.learn(4 * N_STEPS)
     assert model.n_envs == 4
+
+
+def test_known_schedules_are_kept(tmp_path: Path) -> None:
+    env = make_vec_env("CartPole-v1", N_ENVS)
+    piecewise = PiecewiseSchedule([(0, 1e-4), (0.5, 2e-4)], outside_value=3e-4)
+    settings = {"learning_rate": piecewise.value, "cliprange": LinearSchedule(2, 0.1, 0.3).value}
+    small_model(env=env, **settings, cliprange_vf=constfn(0.5)).save(tmp_path / "model")
+    loaded = PPO2.load(tmp_path / "model", env)
+    functions: list[Any] = [loaded.learning_rate, loaded.cliprange, loaded.cliprange_vf]
+    assert [[function(share) for share in (0, 0.25, 1)] for function in functions] == [
+        pytest.approx([1e-4, 1.5e-4, 3e-4]), pytest.approx([0.3, 0.275, 0.2]), [0.5, 0.5, 0.5],
+    ]  # fmt: skip
+    loaded.learn(BATCH)
+    small_model(env=env, learning_rate=linear_schedule).save(tmp_path / "model")
+    assert PPO2.load(tmp_path / "model").learning_rate is linear_schedule
+
+
+def test_file_objects_and_arguments_of_load(tmp_path: Path) -> None:
+    model = small_model(gamma=np.float64(0.9), n_steps=np.int64(8), policy_kwargs={"layers": [np.int64(8)]})
+    file = io.BytesIO()
+    model.save(file)
+    file.seek(0)
+    loaded = PPO2.load(file, n_cpu_tf_sess=1, verbose=0, tensorboard_log=str(tmp_path), custom_objects={"lam": 0.5})
+    assert_same(model, loaded)
+    found = (loaded.gamma, loaded.n_steps, loaded.lam, loaded.n_cpu_tf_sess, loaded.tensorboard_log)
+    assert found == (0.9, 8, 0.5, 1, str(tmp_path))
+    file.seek(0)
+    other = small_model(seed=5)
+    other.load_parameters(file)
+    assert_same(model, other)
+    with pytest.raises(CheckpointError, match="file object is damaged or not a checkpoint"):
+        PPO2.load(io.BytesIO(b"nothing"))
+
+
+def test_custom_policies_are_saved(tmp_path: Path) -> None:
+    class Wide(FeedForwardPolicy):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{**kwargs, "net_arch": [9, {"pi": [8]}], "feature_extraction": "mlp"})
+
+    model = small_model(Wide, policy_kwargs={"act_fun": torch.relu})
+    model.save(tmp_path / "model")
+    obs = np.random.default_rng(0).normal(size=(5, 4))
+    described, given = PPO2.load(tmp_path / "model"), PPO2.load(tmp_path / "model", policy=Wide)
+    assert (described.policy, given.policy) == (FeedForwardPolicy, Wide)
+    for loaded in (described, given):
+        np.testing.assert_array_equal(loaded.action_probability(obs), model.action_probability(obs))
+    described.save(tmp_path / "again")
+    assert_same(PPO2.load(tmp_path / "again"), model)
