@@ -58,6 +58,9 @@ def test_attributes_are_read_and_set_through_the_adapter() -> None:
     env.unwrapped.gravity = 1.5
     assert env.gravity == 1.5
     assert len(env.unwrapped.step(0)) == 4
+    without_limit = gym.make("Pendulum-v1").env
+    without_limit.reset()
+    assert not any(without_limit.step([0.0])[2] for _ in range(250))
     with pytest.raises(AttributeError, match="colour"):
         _ = env.colour
 
@@ -150,6 +153,24 @@ def test_registered_environments_are_made_with_their_limit_and_arguments(monkeyp
         gym.register(id="Count-v0", entry_point=Count)
     with pytest.raises(gym.error.Error, match=r"<name>-v<number>"):
         gym.register(id="Count", entry_point=Count)
+
+
+def test_what_is_registered_is_known_in_other_processes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from minerva.compat.gym.envs import registration
+
+    monkeypatch.setattr(registration.registry, "registered", {})
+    monkeypatch.setattr(registration, "_said", set())
+    gym.register("Count-v0", Count, kwargs={"start": 3})
+    gym.make("Pendulum-v0")
+    makers = registration.with_registered([lambda: gym.make("Count-v0"), lambda: gym.make("Pendulum-v0")])
+    registration.registry.registered.clear()
+    registration._said.clear()
+    assert makers[0]().start == 3
+    capsys.readouterr()
+    makers[1]()
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import importlib.util
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -132,6 +133,22 @@ def current_id(name: str) -> str:
         _said.add(name)
         print(f"gym: {name} is not available any more, {newest} is used in its place.", file=sys.stderr)
     return newest
+
+
+def with_registered(factories: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]]:
+    """Return functions that make the same environments in a process where nothing is registered yet.
+
+    Args:
+        factories: Functions that make environments.
+    """
+    registered, said = dict(registry.registered), set(_said)
+    return [partial(_make_with, registered, said, factory) for factory in factories]
+
+
+def _make_with(registered: dict[str, EnvSpec], said: set[str], factory: Callable[[], Any]) -> Any:
+    registry.registered.update(registered)
+    _said.update(said)
+    return factory()
 
 
 def _exists(name: str) -> bool:

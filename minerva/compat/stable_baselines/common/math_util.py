@@ -108,3 +108,8 @@ def _check_dimensions(count: int, *arrays: Array) -> None:
     for name, array in zip(("y_pred", "y_true"), arrays, strict=True):
         if array.ndim != count:
             raise AssertionError(f"{name}: must have {count} dimension(s), got the shape {array.shape}.")
+
+
+def safe_mean(arr: Sequence[float]) -> float:
+    """Return the mean of numbers, "not a number" of none."""
+    return float(np.mean(arr)) if len(arr) else math.nan

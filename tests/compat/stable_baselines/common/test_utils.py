@@ -21,7 +21,7 @@ from minerva.compat.stable_baselines.common import (
     unflatten_vector,
     zipsame,
 )
-from minerva.compat.stable_baselines.common.math_util import scale_action, unscale_action
+from minerva.compat.stable_baselines.common.math_util import safe_mean, scale_action, unscale_action
 from minerva.compat.stable_baselines.common.misc_util import flatten_lists
 
 
@@ -63,6 +63,8 @@ def test_explained_variance() -> None:
     assert np.isnan(explained_variance(y, np.ones(3)))
     columns = np.stack([y, np.ones(3)], axis=1)
     assert explained_variance_2d(columns, columns).tolist() == [1.0, 0.0]
+    assert safe_mean([1.0, 2.0]) == 1.5
+    assert np.isnan(safe_mean([]))
     with pytest.raises(AssertionError, match="y_true: must have 1 dimension"):
         explained_variance(y, columns)
 
