@@ -222,10 +222,10 @@ class GymnasiumAdapter(Env):
         env: The Gymnasium environment.
     """
 
-    _OWN: ClassVar[set[str]] = {"_env", "_seed", "action_space", "observation_space", "metadata", "spec"}
+    _OWN: ClassVar[set[str]] = {"env", "_seed", "action_space", "observation_space", "metadata", "spec"}
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        self._env = env
+        self.env = env
         self._seed: int | None = None
         self.action_space = env.action_space
         self.observation_space = env.observation_space
@@ -235,21 +235,21 @@ class GymnasiumAdapter(Env):
     def __getattr__(self, name: str) -> Any:
         if name in GymnasiumAdapter._OWN or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
-        return self._env.get_wrapper_attr(name)
+        return self.env.get_wrapper_attr(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in GymnasiumAdapter._OWN:
             object.__setattr__(self, name, value)
         else:
-            setattr(self._env.unwrapped, name, value)
+            setattr(self.env.unwrapped, name, value)
 
     def step(self, action: Any) -> Any:
         """Take a step; ``info["TimeLimit.truncated"]`` is present where a limit ended the episode."""
-        return old_step(self._env.step(action))
+        return old_step(self.env.step(action))
 
     def reset(self, **kwargs: Any) -> Any:
         """Start an episode, with the seed set for it if any."""
-        return old_reset(self._env.reset(**{"seed": self.take_seed(), **kwargs}))
+        return old_reset(self.env.reset(**{"seed": self.take_seed(), **kwargs}))
 
     def take_seed(self) -> int | None:
         """Return the seed of the next reset, once."""
@@ -265,27 +265,20 @@ class GymnasiumAdapter(Env):
         """Show the environment, or return a picture of it."""
         if mode == "human" and not has_display():
             return None
-        self._env.unwrapped.render_mode = mode
-        return self._env.render(**kwargs)
+        self.env.unwrapped.render_mode = mode
+        return self.env.render(**kwargs)
 
     def close(self) -> None:
         """Release what the environment holds."""
-        self._env.close()
-
-    @property
-    def env(self) -> Any:
-        """The environment that the outermost wrapper wraps, with the older interface."""
-        if not isinstance(self._env, gymnasium.Wrapper):
-            raise AttributeError("env: there is no wrapper around this environment.")
-        return with_old_interface(self._env.env)
+        self.env.close()
 
     @property
     def unwrapped(self) -> Any:
         """The environment inside all wrappers, with the older interface."""
-        return self if self._env.unwrapped is self._env else with_old_interface(self._env.unwrapped)
+        return self if self.env.unwrapped is self.env else with_old_interface(self.env.unwrapped)
 
     def __str__(self) -> str:
-        return str(self._env)
+        return str(self.env)
 
 
 class OldInterface:

@@ -56,7 +56,7 @@ def ts2xy(timesteps: Any, xaxis: str) -> tuple[Array, Array]:
     elif xaxis == X_WALLTIME:
         positions = timesteps.t.values / 3600.0
     else:
-        raise ValueError(f"xaxis: must be one of {', '.join(POSSIBLE_X_AXES)}, got {xaxis!r}.")
+        raise NotImplementedError(f"xaxis: must be one of {', '.join(POSSIBLE_X_AXES)}, got {xaxis!r}.")
     return positions, timesteps.r.values
 
 
