@@ -30,7 +30,9 @@ def test_axes_of_plots(folder: Path) -> None:
     assert y[:3].tolist() == [0, 1, 2]
     assert ts2xy(episodes, results_plotter.X_EPISODES)[0][:2].tolist() == [0, 1]
     assert np.allclose(ts2xy(episodes, results_plotter.X_WALLTIME)[0][:2], [0.01, 0.02])
-    with pytest.raises(NotImplementedError, match="xaxis: must be one of timesteps, episodes, walltime_hrs, got 'hours'"):
+    with pytest.raises(
+        NotImplementedError, match="xaxis: must be one of timesteps, episodes, walltime_hrs, got 'hours'"
+    ):
         ts2xy(episodes, "hours")
 
 
