@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from minerva import checkpointing
 from minerva.checkpointing import CheckpointError
+from minerva.compat.stable_baselines.common.cmd_util import as_vec_env
 from minerva.compat.stable_baselines.common.policies import (
     POLICIES,
     ActorCriticPolicy,
@@ -21,6 +22,7 @@ from minerva.compat.stable_baselines.common.policies import (
     LstmPolicy,
     plain_kwargs,
 )
+from minerva.compat.stable_baselines.common.save_util import is_stable_baselines_file, read_stable_baselines_file
 from minerva.compat.stable_baselines.ppo2.parameters import (
     Parameter,
     UnusedHead,
@@ -137,7 +139,10 @@ class Files:
         custom_objects: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Load a model that `save` wrote.
+        """Load a model that `save` wrote, here or in stable-baselines.
+
+        Nothing that is pickled in a file of stable-baselines is run. If its spaces cannot be told from its texts, pass
+        them as `observation_space` and `action_space`, or pass `env`.
 
         Args:
             load_path: The file, as a path with or without ``.zip``, or as an object that is open for reading bytes.
@@ -149,19 +154,23 @@ class Files:
             CheckpointError: The file cannot be read, or was not saved by PPO2.
             ValueError: A name is not an argument, or the policy's arguments differ from the saved ones.
         """
-        saved = cls._read(load_path)
         given = {**(custom_objects or {}), **kwargs}
+        if env is not None:
+            env = as_vec_env(env)
+        described = {name: given.pop(name, getattr(env, name, None)) for name in ("observation_space", "action_space")}
+        saved = cls._read(load_path, {**given, **described})
         policy, policy_kwargs = given.pop("policy", None), given.pop("policy_kwargs", None)
         seed = given.pop("seed", saved["seed"])
         for name in given:
             if name not in (*SETTINGS, *_IGNORED):
                 raise ValueError(f"{name}: is not a setting of PPO2. They are {', '.join(SETTINGS)}.")
-        if policy_kwargs is not None and plain_kwargs(policy_kwargs) != saved["policy_kwargs"]:
+        if policy_kwargs is not None and saved["policy"] and plain_kwargs(policy_kwargs) != saved["policy_kwargs"]:
             raise ValueError(f"policy_kwargs: must be the saved ones, {saved['policy_kwargs']}; got {policy_kwargs}.")
         if policy is None and saved["policy"] in POLICIES:
             policy = saved["policy"]
         if policy is None:  # a custom one, of which the file has a description
-            policy_kwargs = saved["architecture"]
+            act_fun = {name: value for name, value in (policy_kwargs or {}).items() if name == "act_fun"}
+            policy_kwargs = {**saved["architecture"], **act_fun}
             policy = LstmPolicy if "n_lstm" in policy_kwargs else FeedForwardPolicy
         settings = {**loaded_settings(saved["settings"]), **given, "_init_setup_model": False}
         policy_kwargs = saved["policy_kwargs"] if policy_kwargs is None else policy_kwargs
@@ -171,7 +180,13 @@ class Files:
         model._build(
             space_from_plain(saved["observation_space"]), space_from_plain(saved["action_space"]), saved["mask_dim"]
         )
-        model.load_parameters(saved["parameters"])
+        try:
+            model.load_parameters(saved["parameters"])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise CheckpointError(
+                f"checkpoint: the parameters of {load_path} are not those of {model.policy.__name__} with "
+                f"{policy_kwargs} ({error.args[0]})"
+            ) from error
         model._optimizer_state = saved["optimizer"]
         model.num_timesteps = saved["num_timesteps"]
         if env is not None:
@@ -180,15 +195,17 @@ class Files:
         return loaded
 
     @classmethod
-    def _read(cls, load_path: str | Path | IO[bytes]) -> dict[str, Any]:
+    def _read(cls, load_path: str | Path | IO[bytes], given: dict[str, Any] | None = None) -> dict[str, Any]:
         if not isinstance(load_path, (str, os.PathLike)):
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, FILE_OBJECT)
                 path.write_bytes(load_path.read())
-                return cls._read(path)
+                return cls._read(path, given)
         path = Path(load_path)
         if not path.exists():
             path = path.with_name(path.name + ".zip")
+        if path.is_file() and is_stable_baselines_file(path):
+            return read_stable_baselines_file(path, given or {})
         saved = checkpointing.read(path)
         if saved["algorithm"] != KIND:
             raise CheckpointError(f"checkpoint: {path} was saved by {saved['algorithm']}, not PPO2; use minerva.load.")

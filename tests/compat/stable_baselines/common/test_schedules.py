@@ -64,7 +64,8 @@ def test_other_functions_are_not_described() -> None:
         pass
 
     own = PiecewiseSchedule([(0, 1), (1, 2)], interpolation=lambda low, high, alpha: low)
-    for function in (lambda share: share, Own(1, 2).value, own.value, [].append):
+    functions: list[Any] = [lambda share: share, Own(1, 2).value, own.value, [].append]
+    for function in functions:
         assert plain_function(function) is None
 
 

@@ -54,13 +54,13 @@ def run(
         features = layers(features, those("shared_fc"))
         latent, critic = layers(features, those("pi_fc")), layers(features, those("vf_fc"))
     else:
-        shared = those("shared_fc")
-        legacy = not shared
-        before = those("pi_fc") if legacy else [name for name in shared if name == "shared_fc0"]
+        order = list(w)
+        core = order.index("lstm1/wx")
+        before = [name for name in those("pi_fc") + those("shared_fc") if order.index(f"{name}/w") < core]
         latent, state = lstm(w, layers(features, before), state, mask)
-        latent = layers(latent, [name for name in shared if name not in before])
+        latent = layers(latent, [name for name in those("shared_fc") if name not in before])
         critic = layers(latent, those("vf_fc"))
-        latent = latent if legacy else layers(latent, those("pi_fc"))
+        latent = layers(latent, [name for name in those("pi_fc") if name not in before])
     logits = linear(latent, "pi")
     exp = np.exp(logits - logits.max(1, keepdims=True))
     return exp / exp.sum(1, keepdims=True), linear(critic, "vf")[:, 0], state
