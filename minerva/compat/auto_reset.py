@@ -1,131 +1,246 @@
-"""Wrappers for the environments of a `VecEnv` (this file must not import torch: worker processes import it)."""
+"""Automatic reset for the environments of a `VecEnv` (this file must not import torch: worker processes import it).
+
+An environment may have Gymnasium's interface or gym's: they are told apart by what they accept and return.
+"""
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Callable
-from typing import Any, SupportsFloat
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
+
+from minerva.compat.gym.core import GymnasiumAdapter
+from minerva.environments.base import EnvironmentFailureError
+from minerva.environments.checks import described, error_text
+from minerva.environments.masks import write_mask
+from minerva.environments.spaces import category_counts
+from minerva.environments.workers import is_from_gymnasium
 
 Info = dict[str, Any]
-EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]
-
-MIGRATION_HINT = (
-    "stable-baselines scripts were written for gym, which is no longer maintained: let the class inherit from "
-    "gymnasium.Env, return (observation, info) from reset(seed=None, options=None), and (observation, reward, "
-    "terminated, truncated, info) from step"
-)
+EnvFactory = Callable[[], Any]
+"""A function that makes an environment with Gymnasium's or gym's interface."""
+Advance = tuple[Any, Any, bool, Info]
+"""An observation, a reward, whether an episode ended, and the info."""
 
 
-class AutoResetEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Add to an environment a step with automatic reset, and record its episodes; `reset` and `step` stay as they are.
+class AutoResetEnv:
+    """Step an environment, of Gymnasium or gym, with automatic reset; record its episodes.
 
     Args:
         env: The environment.
+
+    Attributes:
+        int_actions: Whether discrete actions may be Python integers, which classes of Gymnasium check faster.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        # Seed of the next restart. The first is random: a group may have reset the environment with a fixed one.
-        self._seed: int | None = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
-        self._episode_over = True
+    def __init__(self, env: Any) -> None:
+        for name in ("reset", "step"):
+            if not callable(getattr(env, name, None)):
+                raise ValueError(f"env: must be an environment with the methods reset and step, got {described(env)}.")
+        for name in ("observation_space", "action_space"):
+            if not isinstance(getattr(env, name, None), gymnasium.Space):
+                raise ValueError(
+                    f"env: its {name} must be a gymnasium.Space, got {described(getattr(env, name, None))}; "
+                    "minerva.compat.gym.spaces has the same classes."
+                )
+        self.env = env
+        self.observation_space: spaces.Space[Any] = env.observation_space
+        self.action_space: spaces.Space[Any] = env.action_space
+        # What is only Gymnasium's with gym's interface is stepped without it, which takes less time.
+        self._adapter = env if type(env) is GymnasiumAdapter else None
+        self._stepped = env if self._adapter is None else self._adapter.env
+        self.int_actions = isinstance(env.action_space, spaces.Discrete) and is_from_gymnasium(self._stepped)
+        self._seeds_in_reset = _accepts_seed(self._stepped)
+        self._monitored = _find(env, "get_episode_rewards") is not None
+        self._mask_counts = category_counts(env.action_space) if _find(env, "action_masks") is not None else ()
+        self._seed: int | None = None  # of the next reset
         self._return = 0.0
         self._length = 0
         self._start_time = time.time()
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        """Start an episode."""
-        result = self.env.reset(seed=seed, options=options)
-        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-            raise ValueError(
-                f"env: reset must return (observation, info), got {type(result).__name__}; {MIGRATION_HINT}."
-            )
-        if result[1].get("new_game", True):  # the lives of one Atari game are recorded as one episode
-            self._return, self._length = 0.0, 0
-        self._episode_over = False
-        return result
+    @property
+    def mask_dim(self) -> int:
+        """Length of the action mask; 0 without a method ``action_masks()``."""
+        return sum(self._mask_counts)
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
-        """Take a step."""
-        result = self.env.step(action)
-        if len(result) != 5:
-            raise ValueError(f"env: step must return five values, got {len(result)}; {MIGRATION_HINT}.")
-        _, reward, terminated, truncated, info = result
-        self._return += float(info.get("score", reward))
-        self._length += 1
-        self._episode_over = terminated or truncated
-        return result
+    def current_mask(self) -> Any:
+        """Return the action mask as zeros and ones, ``[K]``."""
+        row = np.zeros(self.mask_dim, dtype=np.float32)
+        write_mask(self.attribute("action_masks")(), self._mask_counts, row, ended=False)
+        return row
 
-    def seed_next(self, seed: int) -> None:
-        """Set the seed of the next restart."""
-        self._seed = seed
+    def seed(self, seed: int | None) -> Any:
+        """Seed the environment: an old one at once, any other with its next reset; return what was seeded."""
+        if not self._seeds_in_reset:
+            method = _find(self.env, "seed")
+            return None if method is None else method(seed)
+        self._seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1) if seed is None else int(seed)
+        return seed
 
-    def restart(self) -> Any:
-        """Start an episode with the seed set for it, if any, and return the first observation."""
+    def reset(self) -> Any:
+        """Start an episode and return its first observation."""
         seed, self._seed = self._seed, None
-        return self.reset(seed=seed)[0]
+        if self._adapter is not None and seed is None:
+            seed = self._adapter.take_seed()
+        result = self._stepped.reset() if seed is None else self._stepped.reset(seed=seed)
+        info: Info = {}
+        if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict) and not self._is_pair():
+            result, info = result
+        if info.get("new_game", True):  # the lives of one Atari game are recorded as one episode
+            self._return, self._length = 0.0, 0
+        return result
 
-    def advance(self, action: Any) -> tuple[Any, float, bool, Info]:
-        """Take a step; if it ends the episode, start the next one.
+    def _is_pair(self) -> bool:
+        """Return whether an observation itself has the form of (observation, info)."""
+        space = self.observation_space
+        return isinstance(space, spaces.Tuple) and len(space.spaces) == 2 and isinstance(space.spaces[1], spaces.Dict)
 
-        Returns:
-            The observation (the first of the next episode if one ended), the reward, whether an episode ended, and the
-            info. After an episode the info has ``terminal_observation`` and ``TimeLimit.truncated``, and ``episode``
-            unless the end was a lost life.
+    def step(self, action: Any) -> Advance:
+        """Take a step. Where a time limit ends an episode, the info has ``TimeLimit.truncated``."""
+        result: Any = self._stepped.step(action)
+        count = len(result) if isinstance(result, (tuple, list)) else 0
+        if count == 5:
+            observation, reward, terminated, truncated, info = result
+            done = bool(terminated or truncated)
+            if done:
+                info = {**info, "TimeLimit.truncated": bool(truncated and not terminated)}
+        elif count == 4:
+            observation, reward, done, info = result
+            done = bool(done)
+        else:
+            raise ValueError(
+                "env: step must return (observation, reward, done, info), or Gymnasium's (observation, reward, "
+                f"terminated, truncated, info); got {described(result)}."
+            )
+        if not isinstance(info, dict):
+            raise ValueError(f"env: the info that step returns must be a dict, got {described(info)}.")
+        return observation, reward, done, info
+
+    def advance(self, action: Any) -> Advance:
+        """Take a step; if it ends the episode, start the next one and return its first observation.
+
+        After an episode the info has ``terminal_observation``, and ``episode`` unless the end was a lost life.
         """
-        if self._episode_over:  # training stopped at the end of an episode
-            return self.restart(), 0.0, False, {}
-        observation, reward, terminated, truncated, info = self.step(action)
-        if not (terminated or truncated):
-            return observation, float(reward), False, info
-        info = {**info, "terminal_observation": observation, "TimeLimit.truncated": truncated and not terminated}
-        if not info.get("life_lost", False):
+        observation, reward, done, info = self.step(action)
+        if not self._monitored:
+            self._return += float(reward)
+            self._length += 1
+        if not done:
+            return observation, reward, False, info
+        info = {**info, "terminal_observation": observation}
+        if not self._monitored and "episode" not in info and not info.get("life_lost", False):
             elapsed = round(time.time() - self._start_time, 6)
             info["episode"] = {"r": round(self._return, 6), "l": self._length, "t": elapsed}
-        return self.restart(), float(reward), True, info
+        return self.reset(), reward, True, info
+
+    def render(self, mode: str) -> Any:
+        """Render in a mode; environments of Gymnasium have theirs since they were made."""
+        render = self.attribute("render")
+        return render(mode=mode) if _accepts(render, "mode") else render()
+
+    def attribute(self, name: str) -> Any:
+        """Return an attribute of the environment or of one that it wraps.
+
+        Raises:
+            AttributeError: None of them has it.
+        """
+        found = _find(self.env, name)
+        return getattr(self.env, name) if found is None else found
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute where it is found: on the environment or on one that it wraps, else on the environment."""
+        chain = list(_chain(self.env))
+        owner = next(
+            (env for env in chain if name in getattr(env, "__dict__", {}) or hasattr(type(env), name)), chain[0]
+        )
+        setattr(owner, name, value)
+
+    def call(self, name: str, args: Sequence[Any], kwargs: Info) -> Any:
+        """Call a method of the environment or of one that it wraps."""
+        return self.attribute(name)(*args, **kwargs)
 
 
-class LastFrame(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Return the newest of the stacked frames, ``[H, W, 1]``.
+class AutoResetGroup:
+    """Environments with automatic reset, in this process or in a worker process.
 
     Args:
-        env: An environment whose observations are frames ``[K, H, W]``, the newest last.
+        factories: One function per environment.
+        first_index: Index of the first of them.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        _, *size = env.observation_space.shape or ()
-        self.observation_space = gymnasium.spaces.Box(0, 255, (*size, 1), np.uint8)
+    def __init__(self, factories: Sequence[EnvFactory], first_index: int = 0) -> None:
+        self.first_index = first_index
+        self.hosts = [AutoResetEnv(make()) for make in factories]
+        self.spaces = self.hosts[0].observation_space, self.hosts[0].action_space
+        self.mask_dim = self.hosts[0].mask_dim
 
-    def observation(self, observation: Any) -> Any:
-        """Return the newest frame."""
-        return observation[-1][..., None]
+    def advance(self, actions: Sequence[Any]) -> list[Advance]:
+        """Step every environment."""
+        return [self._checked(i, "step", host.advance, (actions[i],)) for i, host in enumerate(self.hosts)]
+
+    def ask(self, name: str, calls: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Call a method of each `AutoResetEnv` with its arguments (None: no call)."""
+        return [
+            None
+            if arguments is None
+            else self._checked(i, arguments[0] if name == "call" else name, getattr(host, name), arguments)
+            for i, (host, arguments) in enumerate(zip(self.hosts, calls, strict=True))
+        ]
+
+    def _checked(self, i: int, what: str, method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        try:
+            return method(*arguments)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit in an environment too
+            where, text = f"environment {self.first_index + i}", error_text(error)
+            raise EnvironmentFailureError(
+                f"{where} raised {type(error).__name__} in {what}{': ' * bool(text)}{text}"
+            ) from error
+
+    def close(self) -> None:
+        """Close every environment."""
+        hosts, self.hosts = self.hosts, []
+        for host in hosts:
+            close = getattr(host.env, "close", None)
+            if close is not None:
+                close()
 
 
-def atari_game(env_id: str) -> gymnasium.Env[Any, Any]:
-    """Make an Atari environment for training: one episode per life, clipped rewards, one grayscale frame."""
-    import ale_py
-
-    from minerva.environments.atari import make_atari
-
-    gymnasium.register_envs(ale_py)
-    return LastFrame(make_atari(env_id, {}, training=True))
+def _chain(env: Any) -> Any:
+    """Iterate over an environment and those that it wraps, from the outermost to the innermost."""
+    while env is not None:
+        yield env
+        env = getattr(env, "__dict__", {}).get("env")
 
 
-def with_auto_reset(factory: EnvFactory) -> EnvFactory:
-    """Return a function that wraps the environments of another in `AutoResetEnv`.
+def _find(env: Any, name: str) -> Any:
+    """Return an attribute of the outermost environment that has it, or None."""
+    for layer in _chain(env):
+        found = getattr(layer, name, None)
+        if found is not None:
+            return found
+    return None
 
-    It raises a ValueError if the environment is not a `gymnasium.Env`.
-    """
 
-    def make() -> gymnasium.Env[Any, Any]:
-        env: Any = factory()
-        if not isinstance(env, gymnasium.Env):  # an old gym environment, most likely
-            raise ValueError(
-                f"env: must be a gymnasium.Env, got {type(env).__module__}.{type(env).__name__}. {MIGRATION_HINT}."
-            )
-        return AutoResetEnv(env)
+def _accepts(function: Any, name: str) -> bool:
+    """Return whether a function has a parameter of this name, or accepts any."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a function that is not written in Python
+        return False
+    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
-    return make
+
+def _accepts_seed(env: Any) -> bool:
+    """Return whether ``reset(seed=…)`` reaches the innermost environment."""
+    layers = list(_chain(env))
+    if not all(_accepts(layer.reset, "seed") for layer in layers):
+        return False
+    by_name = "seed" in inspect.signature(layers[-1].reset).parameters
+    return by_name or _find(env, "seed") is None

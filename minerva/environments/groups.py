@@ -19,9 +19,6 @@ IDLE = -2
 CONTINUE = -3
 """Order: reset this environment without a seed, because its game continues after a lost life."""
 
-Call = tuple[Sequence[Any], dict[str, Any]]
-"""The arguments of a method call: positional and keyword."""
-
 
 class Outcome(NamedTuple):
     """The results of one round of orders; idle environments keep their previous values."""
@@ -69,10 +66,6 @@ class Group(Protocol):
 
     def replay(self, episodes: Sequence[RunningEpisode | None]) -> Replayed:
         """Reset each environment with its episode's seed and repeat the actions (None: leave it alone)."""
-        ...
-
-    def call(self, name: str, calls: Sequence[Call | None]) -> list[Any]:
-        """Call a method of each environment or of a wrapper around it and return the results (None: no call)."""
         ...
 
     def where(self) -> str:

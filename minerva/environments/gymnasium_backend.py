@@ -41,7 +41,6 @@ class GymnasiumBatch:
         vectorization: ``"sync"`` (this process) or ``"subprocess"`` (worker processes).
         num_workers: Worker processes (default: one per core).
         allow_non_finite: Pass on values that are not finite instead of raising an error.
-        group: The environments, if they were already built from these factories.
     """
 
     def __init__(
@@ -51,11 +50,10 @@ class GymnasiumBatch:
         vectorization: Vectorization = "sync",
         num_workers: int | None = None,
         allow_non_finite: bool = False,
-        group: Group | None = None,
     ) -> None:
         self._allow_non_finite = allow_non_finite
         self.num_envs = n = len(factories)
-        self._group: Group = group or (
+        self._group: Group = (
             LocalGroup(factories) if vectorization == "sync" else SubprocessGroup(factories, num_workers)
         )
         self._watch = HangWatch(self._group.where)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,7 +33,7 @@ from minerva.environments.checks import (
     one_flag,
     one_number,
 )
-from minerva.environments.groups import CONTINUE, IDLE, STEP, Call, Outcome, Replayed, RunningEpisode
+from minerva.environments.groups import CONTINUE, IDLE, STEP, Outcome, Replayed, RunningEpisode
 from minerva.environments.ids import EnvFactory
 from minerva.environments.masks import find_masks, mask_source, write_mask
 from minerva.environments.spaces import action_converter, category_counts, flat_writer
@@ -57,7 +57,7 @@ class LocalGroup:
         self.description = "in process"
         self._write = flat_writer(env.observation_space)
         self._convert_actions = action_converter(env.action_space)
-        self._int_actions = isinstance(env.action_space, gymnasium.spaces.Discrete) and _is_from_gymnasium(env)
+        self._int_actions = isinstance(env.action_space, gymnasium.spaces.Discrete) and is_from_gymnasium(env)
         self._counts = category_counts(env.action_space)
         try:
             self.mask_dim = sum(self._counts) if find_masks(env) else 0
@@ -151,22 +151,6 @@ class LocalGroup:
             self._write_mask(i, info, ended)
         return None
 
-    def call(self, name: str, calls: Sequence[Call | None]) -> list[Any]:
-        """Call a method of each environment or of a wrapper around it and return the results (None: no call)."""
-        results: list[Any] = []
-        for i, arguments in enumerate(calls):
-            try:
-                if arguments is None:
-                    results.append(None)
-                else:
-                    positional, keyword = arguments
-                    results.append(self.envs[i].get_wrapper_attr(name)(*positional, **keyword))
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                raise self._failure(i, name, error) from error
-        return results
-
     def where(self) -> str:
         """Return which environment the newest call is busy with."""
         return f"environment {self.first_index + self.current}"
@@ -221,7 +205,7 @@ def _space_of(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Space[Any]:
     return space
 
 
-def _is_from_gymnasium(env: gymnasium.Env[Any, Any]) -> bool:
+def is_from_gymnasium(env: Any) -> bool:
     """Return whether an environment and all its wrappers are classes of Gymnasium.
 
     These accept a discrete action as a Python int, which they check several times faster than a NumPy integer. Other
@@ -239,19 +223,26 @@ class SubprocessGroup:
 
     Each worker is a new Python interpreter: it is not forked from a process with threads, and it does not import the
     user's script again. A script therefore needs no ``if __name__ == "__main__"``.
+
+    Args:
+        factories: One function per environment.
+        num_workers: Worker processes (default: one per core).
+        local: What a worker holds: a class like `LocalGroup`, made of its factories and the index of the first.
     """
 
-    def __init__(self, factories: Sequence[EnvFactory], num_workers: int | None = None) -> None:
+    def __init__(
+        self, factories: Sequence[EnvFactory], num_workers: int | None = None, local: Callable[..., Any] = LocalGroup
+    ) -> None:
         n = len(factories)
         count = min(n, num_workers or usable_cores())
         edges = np.linspace(0, n, count + 1).astype(int).tolist()
-        self._slices = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+        self.slices = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
         self.description = f"{count} worker process{'es' * (count > 1)}"
         self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
         self._current = 0  # the worker whose answer is awaited
         try:
-            for part in self._slices:
-                self._workers.append(_start_worker(factories[part], part.start))
+            for part in self.slices:
+                self._workers.append(_start_worker(local, factories[part], part.start))
             answers = [self._receive(k) for k in range(count)]
         except BaseException:
             self.close()
@@ -262,21 +253,17 @@ class SubprocessGroup:
 
     def apply(self, actions: NDArray[np.float32], orders: NDArray[np.int64]) -> Outcome:
         """Apply one order to each environment; the next call overwrites the returned arrays."""
-        outcomes = self._ask("apply", [(actions[part], orders[part]) for part in self._slices])
-        for part, outcome in zip(self._slices, outcomes, strict=True):
+        outcomes = self.ask("apply", [(actions[part], orders[part]) for part in self.slices])
+        for part, outcome in zip(self.slices, outcomes, strict=True):
             for whole, values in zip(self._outcome, outcome, strict=True):
                 whole[part] = values
         return self._outcome
 
     def replay(self, episodes: Sequence[RunningEpisode | None]) -> Replayed:
         """Reset each environment with its episode's seed and repeat the actions (None: leave it alone)."""
-        parts: list[Replayed] = self._ask("replay", [(episodes[part],) for part in self._slices])
+        parts: list[Replayed] = self.ask("replay", [(episodes[part],) for part in self.slices])
         self._outcome.observations[:] = np.concatenate([part.observations for part in parts])
         return Replayed(self._outcome.observations, list(itertools.chain(*(part.problems for part in parts))))
-
-    def call(self, name: str, calls: Sequence[Call | None]) -> list[Any]:
-        """Call a method of each environment or of a wrapper around it and return the results (None: no call)."""
-        return list(itertools.chain(*self._ask("call", [(name, calls[part]) for part in self._slices])))
 
     def close(self) -> None:
         """Stop the workers; kill any that has not exited after two seconds."""
@@ -290,7 +277,7 @@ class SubprocessGroup:
                 process.wait()
         self._workers = []
 
-    def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a method of the group in each worker and return the answers."""
         # All are pickled before the first is sent: if one cannot be, no worker has received a request.
         messages = [_pack(method, (method, *own)) for own in arguments]
@@ -312,7 +299,7 @@ class SubprocessGroup:
 
     def where(self) -> str:
         """Return which worker's answer is awaited."""
-        process, part = self._workers[self._current][0], self._slices[self._current]
+        process, part = self._workers[self._current][0], self.slices[self._current]
         return f"the worker process of {_environments(part)} (process {process.pid})"
 
     def _receive(self, k: int) -> Any:
@@ -329,7 +316,7 @@ class SubprocessGroup:
         return value
 
     def _dead_worker_error(self, k: int) -> EnvironmentFailureError:
-        process, part = self._workers[k][0], self._slices[k]
+        process, part = self._workers[k][0], self.slices[k]
         try:
             code = process.wait(timeout=1)
         except subprocess.TimeoutExpired:
@@ -341,8 +328,10 @@ def _environments(part: slice) -> str:
     return f"environments {part.start} to {part.stop - 1}"
 
 
-def _start_worker(factories: Sequence[EnvFactory], first_index: int) -> tuple[subprocess.Popen[bytes], Connection]:
-    payload = cloudpickle.dumps((list(factories), first_index))  # before the process starts: this may raise
+def _start_worker(
+    local: Callable[..., Any], factories: Sequence[EnvFactory], first_index: int
+) -> tuple[subprocess.Popen[bytes], Connection]:
+    payload = cloudpickle.dumps((local, list(factories), first_index))  # before the process starts: this may raise
     ours, theirs = Pipe()
     command = f"from minerva.environments.workers import work; work({theirs.fileno()})"
     # One thread per worker: the workers already run in parallel.
@@ -380,15 +369,20 @@ def work(file_descriptor: int) -> None:
 
 
 def _pack(method: str, message: tuple[Any, ...]) -> bytes:
-    # Arguments and results of an environment's methods may be of classes that only cloudpickle can pickle.
-    return cloudpickle.dumps(message) if method == "call" else pickle.dumps(message)
+    # Arguments and results of an environment's own methods may be of classes that only cloudpickle can pickle.
+    packed: bytes
+    try:
+        packed = (cloudpickle if method == "ask" else pickle).dumps(message)
+    except Exception:  # an info holds such a class
+        packed = cloudpickle.dumps(message)
+    return packed
 
 
-def _make_group(connection: Connection) -> LocalGroup | None:
+def _make_group(connection: Connection) -> Any:
     payload = connection.recv_bytes()
     try:
-        factories, first_index = cloudpickle.loads(payload)
-        group = LocalGroup(factories, first_index)
+        local, factories, first_index = cloudpickle.loads(payload)
+        group = local(factories, first_index)
         # The spaces may be of the user's classes, which only cloudpickle can pickle.
         answer = cloudpickle.dumps(("ok", (group.spaces, group.mask_dim)))
     except BaseException as error:

@@ -85,12 +85,20 @@ class RolloutBuffer:
         """
         return self._each_obs[self.position], self._recurrent_state, self._each_episode_start[self.position]
 
-    def begin(self, obs: Tensor) -> None:
-        """Start with the first observations of a run, ``[N, O]``."""
+    def begin(self, obs: Tensor, episode_starts: Tensor | None = None, recurrent_state: Tensor | None = None) -> None:
+        """Start with the first observations of a run, or of a rollout that continues one.
+
+        Args:
+            obs: ``[N, O]``.
+            episode_starts: Where they begin an episode, ``[N]`` (default: everywhere).
+            recurrent_state: Before them, ``[N, S]`` (default: zeros).
+        """
         self.position = 0
         self.obs[0] = obs
-        self.episode_starts[0] = 1.0
-        self.first_recurrent_state = torch.zeros_like(self.first_recurrent_state)
+        self.episode_starts[0] = 1.0 if episode_starts is None else episode_starts
+        self.first_recurrent_state = (
+            torch.zeros_like(self.first_recurrent_state) if recurrent_state is None else recurrent_state
+        )
         self._recurrent_state = self._fast(self.first_recurrent_state)
 
     def add(
@@ -102,6 +110,7 @@ class RolloutBuffer:
         truncated: Values,
         restarting: Values,
         recurrent_state: Values | None = None,
+        episode_starts: Values | None = None,
     ) -> None:
         """Store one step: the actions taken in the observations that `current` returns, and what they led to.
 
@@ -113,6 +122,7 @@ class RolloutBuffer:
             truncated: ``[N]``.
             restarting: ``[N]``.
             recurrent_state: After these observations, ``[N, S]``; None for a policy that is not recurrent.
+            episode_starts: Where `next_obs` begins an episode, ``[N]`` (default: after a restarting step).
         """
         t, views = self.position, self._views
         views["actions"][t] = actions
@@ -121,7 +131,7 @@ class RolloutBuffer:
         views["truncated"][t] = truncated
         views["restarting"][t] = restarting
         views["obs"][t + 1] = next_obs
-        views["episode_starts"][t + 1] = restarting
+        views["episode_starts"][t + 1] = restarting if episode_starts is None else episode_starts
         if recurrent_state is not None:
             self._recurrent_state = recurrent_state
         self.position = t + 1

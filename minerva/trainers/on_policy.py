@@ -46,6 +46,12 @@ def estimate_advantages(rollout: RolloutBuffer, values: Tensor, config: OnPolicy
     return Advantages(advantages, advantages + values[:-1])
 
 
+def useful_threads(agent: nn.Module, minibatch_rows: int) -> int:
+    """Return with how many threads of torch gradient steps are fastest on a CPU of many cores."""
+    convolves = any(isinstance(module, nn.Conv2d) for module in agent.modules())
+    return usable_cores() if convolves else minibatch_rows // ROWS_PER_THREAD
+
+
 class Updater(Protocol):
     """How an algorithm learns from rollouts."""
 
@@ -151,8 +157,7 @@ class OnPolicyTrainer(Trainer):
         return total_steps // self.config.batch_size
 
     def useful_threads(self) -> int:
-        convolves = any(isinstance(module, nn.Conv2d) for module in self.agent.modules())
-        return usable_cores() if convolves else self.config.minibatch_rows // ROWS_PER_THREAD
+        return useful_threads(self.agent, self.config.minibatch_rows)
 
     def gradient_steps(self, total_steps: int) -> float:
         return self.config.gradient_steps(total_steps)

@@ -81,41 +81,6 @@ def test_an_answer_next_to_a_failure_is_not_read_as_the_next_one() -> None:
     alone.close()
 
 
-@pytest.mark.parametrize("kind", [LocalGroup, partial(SubprocessGroup, num_workers=2)])
-def test_methods_of_environments_are_called(kind: Any) -> None:
-    class Mark:  # local to this function: only cloudpickle can pickle it
-        pass
-
-    class Marking(gymnasium.Wrapper[Any, Any, Any, Any]):
-        def mark(self, *values: Any, **named: Any) -> Any:
-            return self.unwrapped, values, named
-
-        def fail(self) -> None:
-            raise OSError("broken")
-
-        def lock(self) -> Any:
-            return threading.Lock()
-
-    group = kind([lambda i=i: Marking(Tiny("terminates", i)) for i in range(3)])
-    try:
-        first, skipped, last = group.call("mark", [((Mark(), 1), {}), None, ((), {"as_name": 2})])
-        assert skipped is None
-        assert (first[0].index, last[0].index) == (0, 2)
-        assert type(first[1][0]) is Mark and first[1][1:] == (1,)
-        assert last[1:] == ((), {"as_name": 2})
-        with pytest.raises(EnvironmentFailureError, match="environment 2 raised OSError in fail: broken"):
-            group.call("fail", [None, None, ((), {})])
-        if isinstance(group, SubprocessGroup):
-            with pytest.raises(EnvironmentFailureError, match="cannot pickle"):
-                group.call("lock", [((), {}), None, None])
-            with pytest.raises(TypeError, match="cannot pickle"):
-                group.call("mark", [((), {}), None, ((threading.Lock(),), {})])
-        # The failures left no answer in a pipe.
-        assert group.call("get_wrapper_attr", [(("index",), {})] * 3) == [0, 1, 2]
-    finally:
-        group.close()
-
-
 def test_a_worker_does_not_import_torch() -> None:
     # A worker that imports it takes ten times as long to start and six times the memory.
     code = "import sys; from minerva.environments.workers import work; sys.exit('torch' in sys.modules)"

@@ -57,18 +57,7 @@ class PPOTrainer(OnPolicyTrainer):
         remaining = self.remaining(total_updates)
         self.last_update = result = self.updater.learn(self.collector.rollout, remaining, self.minibatch_order)
         self.actor.invalidate()
-        if result.skipped and result.gradient_steps == 0:
-            raise FloatingPointError(
-                f"every loss of update {self.updates + 1} was infinite or not a number; the weights were not touched. "
-                "Try a lower policy_lr or max_grad_norm."
-            )
-        if result.skipped:
-            warnings.warn(
-                f"{result.skipped} minibatches of update {self.updates + 1} had a loss or gradient that is not finite "
-                "and were skipped; a lower policy_lr or max_grad_norm may help",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        report_skipped(result, self.updates + 1)
         if self._run is not None and self._run.takes_arrays:
             self._log_arrays(self._run, result.batch)
         return {"charts/learning_rate": self.config.policy_lr_at(remaining), **result.metrics}
@@ -80,3 +69,28 @@ class PPOTrainer(OnPolicyTrainer):
         run.histograms({f"inputs/{name}": getattr(batch, name).float() for name in inputs})
         seen = images_in(self.env.raw_observation_space, batch.obs.flatten(0, -2)[-1].cpu().numpy())
         run.images({f"observation/{name}".rstrip("/"): image for name, image in seen.items()})
+
+
+def report_skipped(result: UpdateResult, number: int) -> None:
+    """Warn of the minibatches that an update skipped because a number was not finite.
+
+    Args:
+        result: What the update returned.
+        number: Its number.
+
+    Raises:
+        FloatingPointError: It skipped all.
+    """
+    if not result.skipped:
+        return
+    if result.gradient_steps == 0:
+        raise FloatingPointError(
+            f"every loss of update {number} was infinite or not a number; the weights were not touched. "
+            "Try a lower policy_lr or max_grad_norm."
+        )
+    warnings.warn(
+        f"{result.skipped} minibatches of update {number} had a loss or gradient that is not finite "
+        "and were skipped; a lower policy_lr or max_grad_norm may help",
+        RuntimeWarning,
+        stacklevel=3,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from minerva.compat.stable_baselines import PPO2, DummyVecEnv, make_vec_env
 from tests.environments.tiny_envs import Noisy
@@ -27,3 +28,7 @@ def noisy(length: int = 5, count: int = N_ENVS) -> DummyVecEnv:
 
 def cart_pole() -> gymnasium.Env[Any, Any]:
     return gymnasium.make("CartPole-v1")
+
+
+def numpy_int(number: int) -> Any:
+    return np.int64(number)

@@ -6,17 +6,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 
 from minerva.callbacks import Callback
 from minerva.callbacks.checks import positive_int
 from minerva.compat.stable_baselines.common.evaluation import evaluate_policy
-from minerva.compat.stable_baselines.common.vec_env.group_vec_env import DummyVecEnv, VecEnv
+from minerva.compat.stable_baselines.common.vec_env.base_vec_env import VecEnv
+from minerva.compat.stable_baselines.common.vec_env.dummy_vec_env import DummyVecEnv
 from minerva.compat.stable_baselines.common.vec_env.vec_normalize import sync_envs_normalization
+from minerva.environments import Step
+from minerva.environments.base import Episode
 
 if TYPE_CHECKING:
     from minerva.compat.stable_baselines.ppo2.ppo2 import PPO2
+    from minerva.compat.stable_baselines.ppo2.trainer import PPO2Trainer
 
 CallbackFunction = Callable[[dict[str, Any], dict[str, Any]], "bool | None"]
 """A function of the local and the global variables, called at every step; False stops training."""
@@ -32,9 +35,10 @@ class BaseCallback:
         model: The model in training.
         n_calls: Number of calls of `on_step`.
         num_timesteps: Number of environment steps.
-        locals: The variables that a function callback receives: ``self`` (the model), ``obs``, ``rewards``, ``dones``,
-            ``infos``, …
-        globals: Empty.
+        locals: The variables of training: ``self`` (the model; in a rollout its runner, which has the attributes of the
+            model too), ``actions``, ``clipped_actions``, ``values``, ``neglogpacs``, ``obs``, ``rewards``, ``dones``,
+            ``infos`` (of the environments), ``n_steps``, …
+        globals: The global variables of the module that trains.
         logger: Its `record(name, value)` adds to the table and to TensorBoard.
         parent: The callback that calls this one, or None.
     """
@@ -57,6 +61,10 @@ class BaseCallback:
         self.logger = model.logger
         self._init_callback()
 
+    def update_locals(self, locals_: dict[str, Any]) -> None:
+        """Add the variables of a step to `locals`, which all callbacks of a call of `learn` share."""
+        self.locals.update(locals_)
+
     def on_training_start(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
         """Run at the start of `learn`."""
         self.locals, self.globals = locals_, globals_
@@ -73,7 +81,7 @@ class BaseCallback:
         return self._on_step()
 
     def on_rollout_end(self) -> None:
-        """Run when a rollout is complete."""
+        """Run when a rollout is complete, or was stopped."""
         self._on_rollout_end()
 
     def on_training_end(self) -> None:
@@ -94,7 +102,7 @@ class BaseCallback:
         return True
 
     def _on_rollout_end(self) -> None:
-        """Run when a rollout is complete, before the update."""
+        """Run when a rollout is complete, before the update, or when it was stopped."""
 
     def _on_training_end(self) -> None:
         """Run after the last step."""
@@ -201,10 +209,10 @@ class EvalCallback(EventCallback):
     The statistics of a `VecNormalize` around the training environments are first copied to the one around `eval_env`.
 
     Args:
-        eval_env: A `gymnasium.Env`, or a vector environment that holds one environment.
+        eval_env: An environment, or a vector environment that holds one.
         callback_on_new_best: Called when an evaluation is the best so far.
         n_eval_episodes: Episodes per evaluation.
-        eval_freq: Calls between two evaluations; one step of all environments is one call.
+        eval_freq: Calls between two evaluations; one step of all environments is one call. 0 or less for none.
         log_path: A folder (for ``evaluations.npz``: timesteps, results, ep_lengths) or None.
         best_model_save_path: A folder (for ``best_model.zip``) or None.
         deterministic: Whether to take the most likely action instead of a sample.
@@ -218,7 +226,7 @@ class EvalCallback(EventCallback):
 
     def __init__(
         self,
-        eval_env: gymnasium.Env[Any, Any] | VecEnv,
+        eval_env: Any,
         callback_on_new_best: BaseCallback | None = None,
         n_eval_episodes: int = 5,
         eval_freq: int = 10_000,
@@ -229,8 +237,8 @@ class EvalCallback(EventCallback):
         verbose: int = 1,
     ) -> None:
         super().__init__(callback_on_new_best, verbose)
-        self.n_eval_episodes = n_eval_episodes
-        self.eval_freq = positive_int("eval_freq", eval_freq)
+        self.n_eval_episodes = positive_int("n_eval_episodes", n_eval_episodes)
+        self.eval_freq = positive_int("eval_freq", eval_freq) if eval_freq > 0 else 0
         self.best_mean_reward = -np.inf
         self.last_mean_reward = -np.inf
         self.deterministic = deterministic
@@ -243,7 +251,7 @@ class EvalCallback(EventCallback):
         self.evaluations_length: list[list[int]] = []
 
     def _on_step(self) -> bool | None:
-        if self.n_calls % self.eval_freq != 0:
+        if self.eval_freq == 0 or self.n_calls % self.eval_freq != 0:
             return True
         if self.training_env is not None:
             sync_envs_normalization(self.training_env, self.eval_env)
@@ -358,6 +366,7 @@ class AdapterCallback(BaseCallback):
     def __init__(self, callback: Any) -> None:
         super().__init__()
         self.callback = callback
+        self._steps_before = 0
 
     def _on_training_start(self) -> None:
         self._forward("on_training_start", self.locals, self.globals)
@@ -377,9 +386,23 @@ class AdapterCallback(BaseCallback):
 
     def _forward(self, name: str, *args: Any) -> Any:
         if isinstance(self.callback, Callback):
-            return getattr(self.callback, name)(self.model.trainer)
+            return getattr(self.callback, name)(self._trainer(name))
         method = getattr(self.callback, name, None)
         return None if method is None else method(*args)
+
+    def _trainer(self, event: str) -> PPO2Trainer:
+        """Return the trainer, its counts and last step as a callback of Minerva's own trainers reads them."""
+        trainer: PPO2Trainer = self.model.trainer
+        if event == "on_training_start":
+            self._steps_before = self.model.num_timesteps
+        trainer.env_steps = self.model.num_timesteps - self._steps_before
+        if event == "on_step":
+            rewards, dones = (np.asarray(self.locals[name]) for name in ("rewards", "dones"))
+            ended = [(i, info["episode"]) for i, info in enumerate(self.locals["infos"]) if "episode" in info]
+            episodes = [Episode(i, float(episode["r"]), int(episode["l"])) for i, episode in ended]
+            never = np.zeros_like(dones)
+            trainer.last_step = Step(self.locals["obs"], rewards, dones, never, never, episodes)
+        return trainer
 
 
 def as_callback(callback: Any) -> BaseCallback:
@@ -402,7 +425,7 @@ def as_callback(callback: Any) -> BaseCallback:
     )
 
 
-def single_environment(env: gymnasium.Env[Any, Any] | VecEnv) -> VecEnv:
+def single_environment(env: Any) -> VecEnv:
     """Return a vector environment that holds one environment.
 
     Raises:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
+import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-import gymnasium
-
-from minerva import environments
 from minerva.callbacks.checks import positive_int
-from minerva.compat.auto_reset import MIGRATION_HINT, EnvFactory, atari_game
-from minerva.compat.stable_baselines.common.vec_env.group_vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+from minerva.compat.auto_reset import EnvFactory
+from minerva.compat.stable_baselines.common.vec_env.base_vec_env import VecEnv
+from minerva.compat.stable_baselines.common.vec_env.dummy_vec_env import DummyVecEnv
+from minerva.compat.stable_baselines.common.vec_env.subproc_vec_env import SubprocVecEnv
+from minerva.environments.ids import DM_CONTROL_PREFIX, resolve
 
 
 def make_vec_env(
-    env_id: str | Callable[..., gymnasium.Env[Any, Any]],
+    env_id: str | Callable[..., Any],
     n_envs: int = 1,
     seed: int | None = None,
     start_index: int = 0,
-    monitor_dir: str | None = None,
-    wrapper_class: Callable[[Any], gymnasium.Env[Any, Any]] | None = None,
+    monitor_dir: str | os.PathLike[str] | None = None,
+    wrapper_class: Callable[[Any], Any] | None = None,
     env_kwargs: dict[str, Any] | None = None,
     vec_env_cls: type[DummyVecEnv | SubprocVecEnv] | None = None,
     vec_env_kwargs: dict[str, Any] | None = None,
@@ -29,28 +30,49 @@ def make_vec_env(
     """Make a vector environment from an id or a class.
 
     Args:
-        env_id: An id, or a class or function that makes a `gymnasium.Env`.
+        env_id: An id, or a class or function that makes an environment.
         n_envs: Number of environments.
         seed: Environment i is seeded with ``seed + start_index + i``.
         start_index: Index of the first environment.
-        monitor_dir: Must be None: no files are written. Episodes are in ``infos[i]["episode"]``.
+        monitor_dir: Folder for the files of a `Monitor` around each environment, or None for no files: episodes are in
+            ``infos[i]["episode"]`` too.
         wrapper_class: Wraps each environment.
         env_kwargs: Arguments of the environment.
         vec_env_cls: `DummyVecEnv` (default) or `SubprocVecEnv`.
         vec_env_kwargs: Arguments of `vec_env_cls`.
     """
+    n_envs = positive_int("n_envs", n_envs)
     if monitor_dir is not None:
-        raise ValueError(
-            f"monitor_dir: must be None, got {monitor_dir!r}: episode files are not supported. Returns and lengths are "
-            "in infos[i]['episode'], model.ep_info_buf and TensorBoard."
-        )
-    positive_int("n_envs", n_envs)
-    inner = environments.resolve(env_id, env_kwargs, training=True)
-    factory: EnvFactory = inner if wrapper_class is None else lambda: wrapper_class(inner())
-    venv = (vec_env_cls or DummyVecEnv)([factory] * n_envs, **(vec_env_kwargs or {}))
+        Path(monitor_dir).mkdir(parents=True, exist_ok=True)
+    factory = env_factory(env_id, env_kwargs)
+    files = [None if monitor_dir is None else Path(monitor_dir) / str(start_index + i) for i in range(n_envs)]
+    factories = [partial(_make, factory, file, wrapper_class) for file in files]
+    venv = (vec_env_cls or DummyVecEnv)(factories, **(vec_env_kwargs or {}))
     if seed is not None:
-        venv.seed(seed + start_index)
+        venv.seed(int(seed) + start_index)
     return venv
+
+
+def _make(factory: EnvFactory, file: Path | None, wrapper_class: Callable[[Any], Any] | None) -> Any:
+    env = factory()
+    if file is not None:
+        from minerva.compat.stable_baselines.bench.monitor import Monitor
+
+        env = Monitor(env, str(file))
+    return env if wrapper_class is None else wrapper_class(env)
+
+
+def env_factory(env_id: str | Callable[..., Any], env_kwargs: dict[str, Any] | None = None) -> EnvFactory:
+    """Return a function that makes an environment from an id, with gym's interface, or from a class or function."""
+    if not isinstance(env_id, str) or env_id.startswith(DM_CONTROL_PREFIX):
+        return resolve(env_id, env_kwargs)
+    return partial(_make_from_id, env_id, dict(env_kwargs or {}))
+
+
+def _make_from_id(env_id: str, kwargs: dict[str, Any]) -> Any:
+    from minerva.compat import gym
+
+    return gym.make(env_id, **kwargs)
 
 
 def make_atari_env(
@@ -65,30 +87,30 @@ def make_atari_env(
 ) -> VecEnv:
     """Make Atari environments that return one grayscale frame, ``[84, 84, 1]``; `VecFrameStack` stacks them.
 
-    The preprocessing is fixed: four frames per step, one episode per life, rewards clipped to their sign, random no-op
-    frames and the fire button at the start.
-
     Args:
-        env_id: An id, such as ``PongNoFrameskip-v4`` or ``ALE/Pong-v5``.
+        env_id: An id, such as ``PongNoFrameskip-v4``.
         num_env: Number of environments.
         seed: Environment i is seeded with ``seed + start_index + i``.
-        wrapper_kwargs: Must be empty: the preprocessing is fixed.
+        wrapper_kwargs: Arguments of `wrap_deepmind`.
         start_index: Index of the first environment.
-        allow_early_resets: Ignored: a reset is always allowed.
+        allow_early_resets: Whether a game may be given up before its end.
         start_method: See `SubprocVecEnv`.
         use_subprocess: Whether to run each environment in its own process.
     """
-    if wrapper_kwargs:
-        raise ValueError(
-            f"wrapper_kwargs: must be empty, got {wrapper_kwargs!r}: the preprocessing is fixed. For other "
-            "preprocessing, use make_vec_env."
-        )
-    if importlib.util.find_spec("ale_py") is None:
-        raise ValueError(f'env_id: {env_id} needs ale-py, which is not installed: pip install "minerva-rl[atari]".')
-    factories = [partial(atari_game, env_id)] * num_env
-    venv = SubprocVecEnv(factories, start_method) if use_subprocess else DummyVecEnv(factories)
-    venv.seed(seed + start_index)
+    make = partial(_make_atari, env_id, allow_early_resets, dict(wrapper_kwargs or {}))
+    factories = [make] * positive_int("num_env", num_env)
+    subprocesses = use_subprocess and num_env > 1
+    venv = SubprocVecEnv(factories, start_method) if subprocesses else DummyVecEnv(factories)
+    venv.seed(int(seed) + start_index)
     return venv
+
+
+def _make_atari(env_id: str, allow_early_resets: bool, wrapper_kwargs: dict[str, Any]) -> Any:
+    from minerva.compat.stable_baselines.bench.monitor import Monitor
+    from minerva.compat.stable_baselines.common.atari_wrappers import make_atari, wrap_deepmind
+
+    game = Monitor(make_atari(env_id), None, allow_early_resets=allow_early_resets)
+    return wrap_deepmind(game, **wrapper_kwargs)
 
 
 def as_vec_env(env: Any) -> VecEnv:
@@ -101,16 +123,16 @@ def as_vec_env(env: Any) -> VecEnv:
         return env
     if isinstance(env, str):
         return make_vec_env(env)
-    if isinstance(env, gymnasium.Env):
-        return DummyVecEnv([lambda: env])
-    if isinstance(env, gymnasium.vector.VectorEnv) or hasattr(env, "num_envs"):
+    if hasattr(env, "num_envs"):
         raise ValueError(
             f"env: must be a vector environment of minerva.compat.stable_baselines, got {type(env).__module__}."
             f"{type(env).__name__}; make one with DummyVecEnv, SubprocVecEnv or make_vec_env."
         )
+    if hasattr(env, "reset") and not isinstance(env, type):
+        return DummyVecEnv([lambda: env])
     if callable(env):
         return DummyVecEnv([env])
     raise ValueError(
-        "env: must be an id, a gymnasium.Env, a function that makes one, or a vector environment; got "
-        f"{type(env).__module__}.{type(env).__name__}. {MIGRATION_HINT}."
+        "env: must be an id, an environment of Gymnasium or gym, a function that makes one, or a vector environment; "
+        f"got {type(env).__module__}.{type(env).__name__}."
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from minerva.callbacks.checks import positive_int
-from minerva.compat.stable_baselines.common.vec_env.group_vec_env import DummyVecEnv, VecEnv
+from minerva.compat.auto_reset import AutoResetEnv
+from minerva.compat.stable_baselines.common.vec_env.base_vec_env import VecEnv
 
 
 def evaluate_policy(
     model: Any,
-    env: gymnasium.Env[Any, Any] | VecEnv,
+    env: Any,
     n_eval_episodes: int = 10,
     deterministic: bool = True,
     render: bool = False,
@@ -26,7 +26,7 @@ def evaluate_policy(
 
     Args:
         model: The model; the state of a recurrent policy is reset at the start of each episode.
-        env: A `gymnasium.Env`, or a vector environment that holds one environment.
+        env: An environment of Gymnasium or gym, or a vector environment that holds one.
         n_eval_episodes: Number of episodes.
         deterministic: Whether to take the most likely action instead of a sample.
         render: Whether to render the episodes.
@@ -40,27 +40,29 @@ def evaluate_policy(
     Raises:
         ValueError: `env` holds more than one environment, or the mean does not exceed the threshold.
     """
-    positive_int("n_eval_episodes", n_eval_episodes)
-    venv = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: env])
-    if venv.num_envs != 1:
-        raise ValueError(f"env: must hold one environment for an evaluation, got {venv.num_envs}.")
+    n_eval_episodes = positive_int("n_eval_episodes", n_eval_episodes)
+    is_vector = isinstance(env, VecEnv)
+    if is_vector and env.num_envs != 1:
+        raise ValueError(f"env: must hold one environment for an evaluation, got {env.num_envs}.")
+    place = env if is_vector else AutoResetEnv(env)
     returns: list[float] = []
     lengths: list[int] = []
-    obs = venv.reset()
-    for _ in range(n_eval_episodes):
-        total, length, done, state = 0.0, 0, False, None
+    for episode in range(n_eval_episodes):
+        if episode == 0 or not is_vector:  # the next episode of a vector environment has started already
+            obs = place.reset()
+        done, state, episode_reward, episode_length = False, None, 0.0, 0
         while not done:
             action, state = model.predict(obs, state=state, deterministic=deterministic)
-            obs, reward, dones, _infos = venv.step(action)  # the next episode starts automatically
-            done = bool(dones[0])
-            total += float(reward[0])
-            length += 1
+            obs, reward, done, _info = place.step(action)
+            done = bool(np.all(done))
+            episode_reward += float(np.sum(reward))
+            episode_length += 1
             if callback is not None:
                 callback(locals(), globals())
             if render:
-                venv.render()
-        returns.append(total)
-        lengths.append(length)
+                env.render()
+        returns.append(episode_reward)
+        lengths.append(episode_length)
     mean = float(np.mean(returns))
     if reward_threshold is not None and mean <= reward_threshold:
         raise ValueError(f"reward_threshold: the mean return must exceed {reward_threshold:.2f}, got {mean:.2f}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections import deque
 from pathlib import Path
@@ -11,25 +10,26 @@ from typing import Any, Self
 import numpy as np
 from gymnasium import Space
 
+from minerva.callbacks.checks import positive_int
 from minerva.compat.stable_baselines.common.callbacks import as_callback
 from minerva.compat.stable_baselines.common.cmd_util import as_vec_env
 from minerva.compat.stable_baselines.common.policies import ActorCriticPolicy, make_policy, policy_class
-from minerva.compat.stable_baselines.common.vec_env.group_vec_env import VecEnv
-from minerva.compat.stable_baselines.common.vec_env.vec_env_wrapper import VecEnvWrapper
-from minerva.compat.stable_baselines.common.vec_env.vec_normalize import VecNormalize
+from minerva.compat.stable_baselines.common.vec_env.base_vec_env import VecEnv
+from minerva.compat.stable_baselines.common.vec_env.vec_normalize import VecNormalize, unwrap_vec_normalize
 from minerva.compat.stable_baselines.ppo2.acting import Acting
 from minerva.compat.stable_baselines.ppo2.files import Files
 from minerva.compat.stable_baselines.ppo2.parameters import unused_head
-from minerva.compat.stable_baselines.ppo2.reporting import EPISODES, EpisodeInfo, Logger, Reporter, run_folder
+from minerva.compat.stable_baselines.ppo2.reporting import EPISODES, EpisodeInfo, Logger, Reporter, new_run_folder
+from minerva.compat.stable_baselines.ppo2.runner import Runner, StepVariables
 from minerva.compat.stable_baselines.ppo2.settings import config_of, old_names
-from minerva.compat.stable_baselines.ppo2.trainer import Bridge, PPO2Trainer
-from minerva.environments import EnvironmentFailureError
-from minerva.environments.spaces import flat_size, space_to_plain
+from minerva.compat.stable_baselines.ppo2.trainer import PPO2Trainer
+from minerva.environments.spaces import flat_size, row_dtype, space_to_plain
 from minerva.trainers.ppo.agent import Agent
-from minerva.trainers.run import RunState
 from minerva.utils.devices import resolve_device
 from minerva.utils.schedules import Schedule
 from minerva.utils.seeding import initialization_seed, torch_generator
+
+__all__ = ["PPO2", "Runner"]
 
 _DEVICE = "auto"
 
@@ -44,7 +44,7 @@ class PPO2(Acting, Files):
     Args:
         policy: A policy class, or its name: "MlpPolicy", "CnnPolicy", "MlpLstmPolicy", "CnnLstmPolicy",
             "MlpLnLstmPolicy", "CnnLnLstmPolicy".
-        env: An id, a `gymnasium.Env`, a function that makes one, or a vector environment.
+        env: An id, an environment of Gymnasium or gym, a function that makes one, or a vector environment.
         gamma: Discount factor.
         n_steps: Steps per environment and update.
         ent_coef: Weight of the entropy bonus.
@@ -115,15 +115,16 @@ class PPO2(Acting, Files):
         self.env: VecEnv | None = None
         self.trainer: PPO2Trainer | None = None
         self.n_envs = 0
+        self._runner: Runner | None = None
+        self._reporter: Reporter | None = None  # while `learn` is running
+        self._event_folders: dict[tuple[str, str], Path] = {}  # the newest, by `tensorboard_log` and name
         self._device = resolve_device(_DEVICE)
         self._optimizer_state: dict[str, Any] | None = None
         self.policy = policy_class(policy)
         if env is not None:
             venv = as_vec_env(env)
-            if seed is None:
-                seed = venv.unwrapped.first_seed
             self._spawn_seed(seed)
-            self._build(venv.observation_space, venv.action_space, venv.unwrapped.group.mask_dim)
+            self._build(venv.observation_space, venv.action_space, getattr(venv, "mask_dim", 0))
             self.set_env(venv)
         elif _init_setup_model:
             raise ValueError("env: must be given, got None; only PPO2.load returns a model without an environment.")
@@ -131,7 +132,8 @@ class PPO2(Acting, Files):
     # Networks and environments
 
     def _spawn_seed(self, seed: int | None) -> None:
-        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
+        # Without a seed it comes from NumPy's global generator, as a script expects that has called set_global_seeds.
+        self._seed = int(np.random.randint(2**31)) if seed is None else int(seed)  # noqa: NPY002
 
     def _build(self, observation_space: Space[Any], action_space: Space[Any], mask_dim: int) -> None:
         self.observation_space = observation_space
@@ -154,12 +156,7 @@ class PPO2(Acting, Files):
 
     def get_vec_normalize_env(self) -> VecNormalize | None:
         """Return the `VecNormalize` around the environments, or None."""
-        venv = self.env
-        while isinstance(venv, VecEnvWrapper):
-            if isinstance(venv, VecNormalize):
-                return venv
-            venv = venv.venv
-        return None
+        return unwrap_vec_normalize(self.env)
 
     def set_env(self, env: Any) -> None:
         """Replace the environments to learn in.
@@ -174,6 +171,7 @@ class PPO2(Acting, Files):
                 raise ValueError(f"env: its {name.replace('_', ' ')} must be the model's, {ours}; got {theirs}.")
         config_of(self, self._policy, venv.num_envs)
         self._drop_trainer()
+        self._runner = None
         self.env = venv
         self.n_envs = venv.num_envs
         if self.seed is not None:
@@ -184,30 +182,55 @@ class PPO2(Acting, Files):
         """Samples per update."""
         return self.n_envs * self.n_steps
 
+    @property
+    def mask_dim(self) -> int:
+        """Length of the action mask, which is at the end of a row; 0 without one."""
+        return self._mask_dim
+
     def set_random_seed(self, seed: int | None) -> None:
-        """Seed all random generators again; the networks keep their weights."""
-        self.seed = seed
+        """Seed all random generators and the environments again, which start new episodes; None changes nothing."""
+        if seed is None:
+            return
+        self.seed = int(seed)
         self._spawn_seed(seed)
         self._noise = torch_generator(self._seed, "predict", self._device)
         self._drop_trainer()
+        self._runner = None
+        if self.env is not None:
+            self.env.seed(self.seed)
 
     def _drop_trainer(self) -> None:
         if self.trainer is not None:
             self._optimizer_state = self.trainer.optimizer_state()
             self.trainer = None
 
-    def _trainer(self) -> PPO2Trainer:
-        """Return the trainer for the current settings; build it if they changed."""
-        if self.env is None:
-            raise ValueError("env: there is none to learn in; pass one: PPO2.load(path, env=...), or set_env(env).")
+    def get_trainer(self) -> PPO2Trainer:
+        """Return what acts and learns with the current settings; build it if they changed."""
         config = config_of(self, self._policy, self.n_envs)
         if self.trainer is None or self.trainer.config != config:
             self._drop_trainer()
-            with old_names():
-                self.trainer = PPO2Trainer(self.env, self.agent, config, self._seed, _DEVICE)
+            space = self.observation_space
+            obs_dim = flat_size(space) + self._mask_dim
+            byte_rows = row_dtype(space) == np.uint8 and self._mask_dim == 0
+            self.trainer = PPO2Trainer(self.agent, config, self._seed, obs_dim, byte_rows)
             if self._optimizer_state is not None:
                 self.trainer.load_optimizer_state(self._optimizer_state)
         return self.trainer
+
+    @property
+    def runner(self) -> Runner:
+        """What collects rollouts; it resets the environments when it is first asked for after `set_env`."""
+        if self.env is None:
+            raise ValueError("env: there is none to learn in; pass one: PPO2.load(path, env=...), or set_env(env).")
+        if self._runner is None:
+            self._runner = Runner(env=self.env, model=self, n_steps=self.n_steps, gamma=self.gamma, lam=self.lam)
+        return self._runner
+
+    def episodes_done(self, episodes: list[EpisodeInfo]) -> None:
+        """Record episodes that have just ended."""
+        self.ep_info_buf.extend(episodes)
+        if self._reporter is not None:
+            self._reporter.episodes_done(episodes, self.num_timesteps)
 
     # Learning
 
@@ -230,54 +253,72 @@ class PPO2(Acting, Files):
             tb_log_name: Prefix of the name of the event file's folder.
             reset_num_timesteps: Whether to count steps from 0 and use a new folder for the event file, or to continue.
         """
-        if isinstance(log_interval, bool) or not isinstance(log_interval, int) or log_interval < 1:
-            raise ValueError(f"log_interval: must be a positive integer, got {log_interval!r}.")
-        trainer = self._trainer()
-        assert self.env is not None
-        callbacks = as_callback(callback)
+        log_interval = positive_int("log_interval", log_interval)
+        total_timesteps = int(total_timesteps)
+        runner, trainer = self.runner, self.get_trainer()
         if reset_num_timesteps:
             self.num_timesteps = 0
             self.ep_info_buf.clear()
-        trainer.steps_before, started = self.num_timesteps, trainer.run_state.started
-        trainer.run_state = RunState(started=started)  # steps and updates are counted from 0 in each call
-        if started and self.env.unwrapped.moved:  # by the script: the last observations are out of date
-            trainer.begin()
-        self.env.unwrapped.moved = False
-        callbacks.init_callback(self)
-        variables = {
-            "self": self,
-            "total_timesteps": total_timesteps,
-            "callback": callback,
-            "log_interval": log_interval,
-            "tb_log_name": tb_log_name,
-            "reset_num_timesteps": reset_num_timesteps,
-            "n_updates": int(total_timesteps) // self.n_batch,
-            "ep_info_buf": self.ep_info_buf,
-        }
-        if int(total_timesteps) < self.n_batch:
+        n_updates = total_timesteps // self.n_batch
+        if n_updates == 0:
             warnings.warn(
                 f"total_timesteps = {total_timesteps} is less than n_envs * n_steps = {self.n_batch}: no update "
                 "was made, and nothing was learned",
                 RuntimeWarning,
                 stacklevel=2,
             )
-            callbacks.on_training_start(variables, {})
-            callbacks.on_training_end()
-            return self
-        folder = None
-        if self.tensorboard_log is not None:
-            folder = run_folder(self.tensorboard_log, tb_log_name, new=reset_num_timesteps)
-        trainer.reporter = reporter = Reporter(
+        callbacks = as_callback(callback)
+        callbacks.init_callback(self)
+        variables = runner.variables = StepVariables(
+            self=self,
+            total_timesteps=total_timesteps,
+            callback=callbacks,
+            log_interval=log_interval,
+            tb_log_name=tb_log_name,
+            reset_num_timesteps=reset_num_timesteps,
+            n_updates=n_updates,
+            ep_info_buf=self.ep_info_buf,
+        )
+        folder = self._event_folder(tb_log_name, reset_num_timesteps) if n_updates else None
+        self._reporter = reporter = Reporter(
             self.verbose, log_interval, folder, self.full_tensorboard_log, self.ep_info_buf, self.logger
         )
         try:
-            # The files of the run are deleted: a script saves its model itself.
-            with tempfile.TemporaryDirectory() as run, old_names():
-                trainer.train(int(total_timesteps), run, Bridge(self, callbacks, variables, reporter))
-        except EnvironmentFailureError:
-            self._drop_trainer()  # the next call starts new episodes
+            with old_names(), trainer.learning(total_timesteps):
+                callbacks.on_training_start(variables, globals())
+                for update in range(1, n_updates + 1):
+                    variables["update"] = update
+                    callbacks.on_rollout_start()
+                    runner.run(callbacks)
+                    callbacks.on_rollout_end()
+                    if not runner.continue_training:
+                        break
+                    remaining = 1 - (update - 1) / n_updates
+                    result = trainer.update(remaining)
+                    reporter.update_done(
+                        result,
+                        self.agent,
+                        trainer.config,
+                        remaining,
+                        update,
+                        self.num_timesteps,
+                        self.observation_space,
+                    )
+                callbacks.on_training_end()
+        except BaseException:
+            self._runner = None  # the next call starts new episodes
             raise
         finally:
-            trainer.collector.rollout.carry_over()  # an unfinished rollout is not learned from
             reporter.close()
+            self._reporter = None
         return self
+
+    def _event_folder(self, name: str, new: bool) -> Path | None:
+        """Return the folder of the event file: a new one, unless the model continues a run that it began itself."""
+        if self.tensorboard_log is None:
+            return None
+        key = str(self.tensorboard_log), name
+        folder = self._event_folders.get(key)
+        if new or folder is None:
+            folder = self._event_folders[key] = new_run_folder(self.tensorboard_log, name)
+        return folder

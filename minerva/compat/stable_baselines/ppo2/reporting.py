@@ -13,10 +13,8 @@ from gymnasium import Space
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from minerva.environments import Step
 from minerva.loggers import TensorBoardLogger, open_tensorboard
 from minerva.networks.cnn import image_layout
-from minerva.objectives.weighted import weighted_mean
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.update import Batch, UpdateResult
 
@@ -48,7 +46,7 @@ class Reporter:
         log_interval: Updates between printed tables.
         tensorboard: Folder of the event file, or None.
         full: Whether to write histograms and images to TensorBoard too.
-        episodes: The newest episodes; this object appends to them.
+        episodes: The newest episodes.
         logger: Metrics of callbacks.
     """
 
@@ -69,16 +67,11 @@ class Reporter:
         self._writer: TensorBoardLogger | None = None if tensorboard is None else open_tensorboard(tensorboard)
         self._begin = self._update_begin = time.perf_counter()
 
-    def step_done(self, step: Step, num_timesteps: int) -> list[EpisodeInfo]:
-        """Record and return the episodes that ended at a step."""
-        ended: list[EpisodeInfo] = []
-        for episode in step.episodes:
-            elapsed = round(time.perf_counter() - self._begin, 6)
-            ended.append({"r": episode.episode_return, "l": episode.length, "t": elapsed})
-            if self._writer is not None:
-                self._writer.log({"episode_reward": episode.episode_return}, num_timesteps)
-        self._episodes.extend(ended)
-        return ended
+    def episodes_done(self, episodes: list[EpisodeInfo], num_timesteps: int) -> None:
+        """Write the returns of episodes that have just ended."""
+        if self._writer is not None:
+            for episode in episodes:
+                self._writer.log({"episode_reward": float(episode["r"])}, num_timesteps)
 
     def update_done(
         self,
@@ -101,8 +94,6 @@ class Reporter:
             num_timesteps: Environment steps taken.
             observation_space: The observation space before flattening, for images.
         """
-        if not result.means:  # every row was restarting: there was nothing to learn
-            return
         now = time.perf_counter()
         table: Numbers = {
             "serial_timesteps": updates * config.rollout_steps,
@@ -141,13 +132,11 @@ class Reporter:
 
     def _write_arrays(self, batch: Batch, agent: nn.Module, space: Space[Any], num_timesteps: int) -> None:
         assert self._writer is not None
-        real = batch.weights.flatten() > 0
         arrays: dict[str, Tensor] = {f"weights/{name}": weight for name, weight in agent.named_parameters()}
-        inputs = {name: numbers.flatten()[real] for name, numbers in batch_inputs(batch).items()}
-        arrays |= {f"inputs/{name}": numbers for name, numbers in inputs.items()}
+        arrays |= {f"inputs/{name}": numbers for name, numbers in batch_inputs(batch).items()}
         layout = image_layout(space)
         if layout is None:
-            arrays["inputs/observation"] = batch.obs.flatten(0, -2)[real]
+            arrays["inputs/observation"] = batch.obs
         for name, numbers in arrays.items():
             self._writer.write_histogram(num_timesteps, name, numbers.detach().cpu().numpy())
         if layout is not None:
@@ -181,7 +170,7 @@ def graph_numbers(result: UpdateResult, config: PPOConfig, remaining: float) -> 
     if config.clip_vloss:
         numbers["clip_range_vf"] = config.clip_ratio_vf_at(remaining)
     inputs = batch_inputs(batch).items()
-    return {**numbers, **{name: weighted_mean(values, batch.weights).item() for name, values in inputs}}
+    return {**numbers, **{name: values.mean().item() for name, values in inputs}}
 
 
 def as_table(numbers: Numbers) -> str:
@@ -206,15 +195,13 @@ def as_picture(row: NDArray[Any], space: Space[Any], channels_last: bool) -> NDA
     return image if image.shape[-1] in (1, 3) else image[..., -1:]
 
 
-def run_folder(root: str | Path, name: str, new: bool) -> Path:
-    """Return the folder of a run's event file: ``<name>_<number>``, with the next or the last number.
+def new_run_folder(root: str | Path, name: str) -> Path:
+    """Return the folder of a new run's event file: ``<name>_<number>``, with the next number.
 
     Args:
         root: Folder that contains the runs.
         name: Prefix of the folder's name.
-        new: Whether this is a new run, or continues the last one.
     """
     folder = Path(root)
     found = [re.fullmatch(re.escape(name) + r"_(\d+)", path.name) for path in folder.glob("*")]
-    last = max((int(match[1]) for match in found if match is not None), default=0)
-    return folder / f"{name}_{last + 1 if new else max(last, 1)}"
+    return folder / f"{name}_{max((int(match[1]) for match in found if match is not None), default=0) + 1}"

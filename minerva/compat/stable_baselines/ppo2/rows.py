@@ -1,4 +1,4 @@
-"""Convert observations and actions between the shapes of scripts and flat rows."""
+"""Convert actions from the shapes of scripts to flat rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
-
-from minerva.environments.spaces import flat_size
 
 Array = NDArray[Any]
 
@@ -28,9 +26,3 @@ def stored_actions(space: Space[Any], actions: Any, count: int) -> NDArray[np.fl
             f"actions: must be {count} actions of {space}, one per observation, got an array of shape {values.shape}."
         )
     return values.reshape(count, size)
-
-
-def observations_of(space: Space[Any], rows: Array) -> Array:
-    """Reshape rows ``[N, O]`` to a Box's observations, ``[N, ...]``, without masks; other spaces keep rows."""
-    unmasked = rows[:, : flat_size(space)]
-    return unmasked.reshape(len(rows), *space.shape) if isinstance(space, spaces.Box) else unmasked

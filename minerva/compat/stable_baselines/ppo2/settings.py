@@ -38,9 +38,9 @@ def config_of(model: Any, policy: ActorCriticPolicy, n_envs: int) -> PPOConfig:
     Raises:
         ValueError: A setting is invalid.
     """
-    for name in ("n_steps", "nminibatches"):
-        positive_int(name, getattr(model, name))
-    n_batch = n_envs * model.n_steps
+    n_steps, n_minibatches = (positive_int(name, getattr(model, name)) for name in ("n_steps", "nminibatches"))
+    epochs = model.noptepochs
+    n_batch = n_envs * n_steps
     if n_batch % model.nminibatches:
         raise ValueError(
             f"nminibatches: n_envs * n_steps = {n_envs} * {model.n_steps} = {n_batch} must be divisible by "
@@ -55,7 +55,7 @@ def config_of(model: Any, policy: ActorCriticPolicy, n_envs: int) -> PPOConfig:
     with old_names():
         return PPOConfig(
             num_envs=n_envs,
-            rollout_steps=model.n_steps,
+            rollout_steps=n_steps,
             gamma=model.gamma,
             gae_lambda=model.lam,
             ent_coef=model.ent_coef,
@@ -63,8 +63,8 @@ def config_of(model: Any, policy: ActorCriticPolicy, n_envs: int) -> PPOConfig:
             anneal_lr=False,
             vf_coef=model.vf_coef,
             max_grad_norm=model.max_grad_norm,
-            update_epochs=model.noptepochs,
-            minibatch_size=n_batch // model.nminibatches,
+            update_epochs=int(epochs) if isinstance(epochs, np.integer) else epochs,
+            minibatch_size=n_batch // n_minibatches,
             clip_ratio=model.cliprange,
             clip_vloss=not off,
             clip_ratio_vf=None if off else model.cliprange_vf,

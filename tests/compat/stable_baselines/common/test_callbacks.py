@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import copy
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from minerva.callbacks import Callback
+from minerva.callbacks import Callback, ProgressBar
 from minerva.compat.stable_baselines import (
     PPO2,
     BaseCallback,
@@ -62,7 +65,8 @@ def test_events_come_in_order() -> None:
 def test_a_rollout_that_was_stopped_is_not_learned_from() -> None:
     diary, model, other = Diary(stop_at=N_STEPS + 3), small_model(), small_model()
     model.learn(3 * BATCH, callback=[diary])
-    assert diary.entries == ["init", "training start", *ROLLOUT, "rollout start", *["step"] * 3, "training end"]
+    stopped = ["rollout start", *["step"] * 3, "rollout end"]
+    assert diary.entries == ["init", "training start", *ROLLOUT, *stopped, "training end"]
     assert model.num_timesteps == BATCH + 3 * N_ENVS
     # So the model equals one that had only one rollout.
     other.learn(BATCH)
@@ -83,7 +87,8 @@ def test_functions_are_called_at_every_step_and_see_it() -> None:
 
     def look(_locals: dict[str, Any], _globals: dict[str, Any]) -> None:
         seen.append({name: _locals[name] for name in ("obs", "rewards", "dones", "infos", "n_steps", "update")})
-        assert isinstance(_locals["self"], PPO2)
+        assert isinstance(_locals["self"].model, PPO2)
+        assert _locals["self"].num_timesteps == _locals["self"].model.num_timesteps
 
     model = small_model(env=noisy(length=5))
     model.learn(2 * BATCH, callback=look)
@@ -91,14 +96,49 @@ def test_functions_are_called_at_every_step_and_see_it() -> None:
     assert [one["n_steps"] for one in seen] == [*range(1, 9), *range(1, 9)]
     assert [one["update"] for one in seen] == [1] * 8 + [2] * 8
     ends = [t for t, one in enumerate(seen) if one["dones"].all()]
-    assert ends == [4, 10]  # the step between starts the next episode
+    assert ends == [4, 9, 14]
     info = seen[4]["infos"][1]
     assert info["TimeLimit.truncated"]
     assert info["episode"]["l"] == 5
     assert info["episode"]["r"] == pytest.approx(sum(one["rewards"][1] for one in seen[:5]))
     assert seen[4]["obs"][1].shape == (2,)
+    assert seen[4]["obs"][1][1] == 0  # the first observation of the next episode
     assert "episode" not in seen[3]["infos"][1]
-    assert [record["l"] for record in model.ep_info_buf] == [5] * 4
+    assert info["terminal_observation"][1] == 5
+    assert [record["l"] for record in model.ep_info_buf] == [5] * 6
+
+
+def test_callbacks_see_what_the_policy_did() -> None:
+    """Values and probabilities beside those computed here from the network; a random number is never drawn for them."""
+    seen: list[dict[str, Any]] = []
+
+    class Looking(BaseCallback):
+        def _on_rollout_start(self) -> None:
+            assert self.locals["total_timesteps"] == BATCH
+            self.before = np.array(self.model.runner.obs)
+
+        def _on_step(self) -> None:
+            names = ("actions", "clipped_actions", "values", "neglogpacs", "infos")
+            assert "values" in self.locals
+            assert self.locals.get("nothing") is None
+            seen.append({"before": self.before, **{name: self.locals[name] for name in names}})
+            self.before = np.array(self.locals["obs"])
+
+    model, other = small_model(env=noisy()), small_model(env=noisy())
+    agent = copy.deepcopy(model.agent)
+    model.learn(BATCH, callback=Looking())
+    for step in seen:
+        with torch.no_grad():
+            rows = torch.from_numpy(step["before"])
+            mean, values = agent.actor_mean(rows), agent.critic(rows)[:, 0]
+            normal: Any = torch.distributions.Normal(mean, agent.actor_logstd.exp())
+            neglogp = -normal.log_prob(torch.from_numpy(step["actions"])).sum(-1)
+        np.testing.assert_allclose(step["values"], values, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(step["neglogpacs"], neglogp, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(step["clipped_actions"], np.clip(step["actions"], -1, 1))
+    other.learn(BATCH)
+    for name, weight in model.get_parameters().items():
+        np.testing.assert_array_equal(weight, other.get_parameters()[name])
 
 
 def test_a_function_that_returns_false_stops_training() -> None:
@@ -134,6 +174,12 @@ def test_minerva_callbacks_and_other_objects_are_called() -> None:
     assert other.called == 3
     with pytest.raises(ValueError, match=r"callback: must be a BaseCallback, .*got int"):
         small_model().learn(BATCH, callback=3)
+
+
+def test_minervas_progress_bar_follows() -> None:
+    stream = io.StringIO()
+    small_model(env=noisy()).learn(2 * BATCH, callback=ProgressBar(stream))
+    assert "32" in stream.getvalue()
 
 
 def test_checkpoints(tmp_path: Path) -> None:
@@ -194,7 +240,7 @@ def test_an_evaluation_has_the_statistics_of_training() -> None:
     model.learn(BATCH, callback=EvalCallback(eval_env, eval_freq=N_STEPS, n_eval_episodes=1, verbose=0))
     training = model.get_vec_normalize_env()
     assert training is not None
-    assert training.obs_rms.count.item() > BATCH
+    assert training.obs_rms.count == pytest.approx(BATCH, abs=1)
     assert eval_env.obs_rms.mean.tolist() == training.obs_rms.mean.tolist()
 
 
@@ -235,7 +281,7 @@ def test_recorded_values_are_in_the_table(capsys: pytest.CaptureFixture[str]) ->
 def test_invalid_numbers_are_rejected(wrong: Any) -> None:
     with pytest.raises(ValueError, match="save_freq: must be a positive integer"):
         CheckpointCallback(wrong, "x")
-    with pytest.raises(ValueError, match="eval_freq: must be a positive integer"):
-        EvalCallback(cart_pole(), eval_freq=wrong)
+    with pytest.raises(ValueError, match="n_eval_episodes: must be a positive integer"):
+        EvalCallback(cart_pole(), n_eval_episodes=wrong)
     with pytest.raises(ValueError, match="eval_env: must hold one environment, got 2"):
         EvalCallback(noisy(count=2))

@@ -4,12 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from stable_baselines3.common import vec_env as sb3
 from stable_baselines3.common.evaluation import evaluate_policy as sb3_evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
 from minerva.compat.stable_baselines import DummyVecEnv, evaluate_policy
-from tests.compat.stable_baselines.samples import cart_pole, noisy, small_model
+from tests.compat.stable_baselines.samples import cart_pole, noisy, numpy_int, small_model
+from tests.environments.tiny_envs import Noisy
 
 
 class Counting:
@@ -44,9 +46,43 @@ def test_returns_and_lengths_are_those_of_stable_baselines3() -> None:
     assert len(set(lengths)) > 1
 
 
+class OldGym:
+    """gym's interface, and no base class; it counts its resets."""
+
+    observation_space = spaces.Box(-1, 1, (1,))
+    action_space = spaces.Discrete(3)
+    resets = 0
+
+    def reset(self) -> Any:
+        self.resets += 1
+        self.t = 0
+        return np.zeros(1, np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return np.zeros(1, np.float32), 0.5, self.t == 4, {}
+
+
+@pytest.mark.parametrize("env", [OldGym(), Noisy(4)])
+def test_a_single_environment_is_reset_before_each_episode_and_not_after_the_last(env: Any) -> None:
+    seen: list[Any] = []
+
+    class Model:
+        def predict(self, obs: Any, state: Any, deterministic: bool) -> tuple[Any, None]:
+            seen.append(np.shape(obs))
+            return (0 if isinstance(env, OldGym) else np.zeros(1, np.float32)), None
+
+    returns, lengths = evaluate_policy(Model(), env, n_eval_episodes=numpy_int(3), return_episode_rewards=True)
+    assert lengths == [4, 4, 4]
+    assert set(seen) == {env.observation_space.shape}
+    if isinstance(env, OldGym):
+        assert returns == [2, 2, 2]
+        assert env.resets == 3
+
+
 def test_each_episode_starts_with_a_new_recurrent_state() -> None:
     model = Counting()
-    _, lengths = evaluate_policy(model, cart_pole(), n_eval_episodes=3, return_episode_rewards=True)
+    _, lengths = evaluate_policy(model, DummyVecEnv([cart_pole]), n_eval_episodes=3, return_episode_rewards=True)
     assert model.began == [0, lengths[0], lengths[0] + lengths[1]]
 
 

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from minerva.compat.stable_baselines import DummyVecEnv
-from minerva.compat.stable_baselines.ppo2.reporting import as_picture, as_table, run_folder
+from minerva.compat.stable_baselines.ppo2.reporting import as_picture, as_table, new_run_folder
 from tests.compat.stable_baselines.samples import BATCH, N_STEPS, noisy, small_model
 from tests.environments.tiny_envs import Picking
 
@@ -45,12 +45,12 @@ def test_tensorboard_has_every_name(tmp_path: Path) -> None:
     assert steps == pytest.approx({16: 1e-3, 32: 7.5e-4, 48: 5e-4, 64: 2.5e-4})
     assert [event.value for event in found.Scalars("clip_range_vf")] == pytest.approx([0.2, 0.15, 0.1, 0.05])
     assert [event.value for event in found.Scalars("serial_timesteps")] == [8, 16, 24, 32]
-    assert [event.step for event in found.Scalars("episode_reward")] == [10, 10, 22, 22, 34, 34, 46, 46, 58, 58]
+    assert [event.step for event in found.Scalars("episode_reward")] == [10, 10, 20, 20, 30, 30, 40, 40, 50, 50, 60, 60]
     assert {event.value for event in found.Scalars("ep_len_mean")} == {5}
     assert model.trainer is not None
     assert model.trainer.last_update is not None
     batch = model.trainer.last_update.batch
-    real = batch.weights > 0
+    assert batch.weights.all()
     newest = {tag: found.Scalars(tag)[-1].value for tag in TABLE | GRAPH}
     means = model.trainer.last_update.means
     for old, ours in (
@@ -65,10 +65,10 @@ def test_tensorboard_has_every_name(tmp_path: Path) -> None:
     ):
         assert newest[old] == pytest.approx(means[ours], rel=1e-5), old
     assert newest["approxkl"] > 0
-    assert newest["discounted_rewards"] == pytest.approx(batch.returns[real].mean().item(), rel=1e-4)
-    assert newest["old_value_pred"] == pytest.approx(batch.values[real].mean().item(), rel=1e-4)
-    assert newest["old_neglog_action_probability"] == pytest.approx(-batch.log_probs[real].mean().item(), rel=1e-4)
-    assert newest["advantage"] == pytest.approx(batch.advantages[real].mean().item(), rel=1e-4, abs=1e-5)
+    assert newest["discounted_rewards"] == pytest.approx(batch.returns.mean().item(), rel=1e-4)
+    assert newest["old_value_pred"] == pytest.approx(batch.values.mean().item(), rel=1e-4)
+    assert newest["old_neglog_action_probability"] == pytest.approx(-batch.log_probs.mean().item(), rel=1e-4)
+    assert newest["advantage"] == pytest.approx(batch.advantages.mean().item(), rel=1e-4, abs=1e-5)
     assert newest["loss"] == pytest.approx(
         newest["policy_gradient_loss"] - 0.01 * newest["entropy_loss"] + 0.5 * newest["value_function_loss"], rel=1e-4
     )
@@ -88,7 +88,7 @@ def test_histograms_of_weights_and_inputs(tmp_path: Path) -> None:
     assert set(found.Tags()["histograms"]) == wanted
     assert found.Tags()["images"] == []
     (histogram,) = found.Histograms("inputs/advantage")
-    assert histogram.histogram_value.num == BATCH - 2  # less the restarting step of each environment
+    assert histogram.histogram_value.num == BATCH
 
 
 @pytest.mark.parametrize("shape", [(36, 36, 4), (4, 36, 36)])
@@ -130,7 +130,14 @@ def test_event_files_are_numbered(tmp_path: Path) -> None:
     assert sorted(event.step for event in events(tmp_path / "PPO2_2").Scalars("n_updates")) == [16, 32]
     (tmp_path / "PPO2_9").mkdir()
     (tmp_path / "PPO2_x").mkdir()
-    assert run_folder(tmp_path, "PPO2", new=True).name == "PPO2_10"
+    assert new_run_folder(tmp_path, "PPO2").name == "PPO2_10"
+
+
+def test_a_new_model_never_writes_into_the_folder_of_another_run(tmp_path: Path) -> None:
+    for _ in range(2):
+        model = small_model(tensorboard_log=str(tmp_path)).learn(BATCH, reset_num_timesteps=False)
+        model.learn(BATCH, reset_num_timesteps=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["PPO2_1", "PPO2_2"]
 
 
 def test_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from minerva.callbacks.checks import positive_int
-from minerva.compat.auto_reset import Info
-from minerva.compat.stable_baselines.common.vec_env.group_vec_env import VecEnv
-from minerva.compat.stable_baselines.common.vec_env.vec_env_wrapper import Array, VecEnvWrapper, require_box
+from minerva.compat.stable_baselines.common.vec_env.base_vec_env import Array, VecEnv, VecEnvStepReturn, VecEnvWrapper
 
 
 class VecFrameStack(VecEnvWrapper):
@@ -21,37 +18,51 @@ class VecFrameStack(VecEnvWrapper):
     Args:
         venv: A vector environment with observations from a Box.
         n_stack: Number of observations in a stack.
+
+    Attributes:
+        stackedobs: The stacks, ``[N, ...]``.
     """
 
     def __init__(self, venv: VecEnv, n_stack: int) -> None:
-        positive_int("n_stack", n_stack)
+        self.n_stack = positive_int("n_stack", n_stack)
+        super().__init__(venv)
         box = require_box("VecFrameStack", venv)
-        low, high = (np.concatenate([bound] * n_stack, axis=-1) for bound in (box.low, box.high))
-        super().__init__(venv, spaces.Box(low, high, dtype=box.dtype.type))
-        self.n_stack = n_stack
+        low, high = (np.concatenate([bound] * self.n_stack, axis=-1) for bound in (box.low, box.high))
+        self.observation_space = spaces.Box(low, high, dtype=box.dtype.type)
+        self.stackedobs: Array = np.zeros((venv.num_envs, *low.shape), dtype=box.dtype)
         self._width = box.shape[-1]
-        self._frames = np.zeros((venv.num_envs, *low.shape), dtype=box.dtype)
 
-    def first(self, observations: Array) -> Array:
-        """Start all stacks with the observations of `reset`."""
-        return self.seen(observations, np.ones(self.num_envs, dtype=np.bool_))
+    def reset(self) -> Array:
+        """Reset every environment and return stacks that hold the first observations alone."""
+        self.stackedobs[:] = 0
+        self.stackedobs[..., -self._width :] = self.venv.reset()
+        return self.stackedobs.copy()
 
-    def seen(self, observations: Array, fresh: NDArray[np.bool_]) -> Array:
-        """Append the observations to the stacks; clear those of new episodes first."""
-        self._frames[..., : -self._width] = self._frames[..., self._width :]
-        self._frames[fresh] = 0
-        self._frames[..., -self._width :] = observations
-        return self._frames.copy()
+    def step_wait(self) -> VecEnvStepReturn:
+        """Finish the step and append the observations to the stacks."""
+        observations, rewards, dones, infos = self.venv.step_wait()
+        infos = list(infos)
+        self.stackedobs[..., : -self._width] = self.stackedobs[..., self._width :].copy()
+        for i in np.flatnonzero(dones):
+            if "terminal_observation" in infos[i]:
+                before, last = self.stackedobs[i, ..., : -self._width], infos[i]["terminal_observation"]
+                infos[i] = {**infos[i], "terminal_observation": np.concatenate([before, last], axis=-1)}
+            else:
+                warnings.warn(
+                    'VecFrameStack: infos of the wrapped environments have no "terminal_observation"', stacklevel=2
+                )
+            self.stackedobs[i] = 0
+        self.stackedobs[..., -self._width :] = observations
+        return self.stackedobs.copy(), rewards, dones, infos
 
-    def ended(self, info: Info, index: int) -> Info:
-        """Stack an episode's last observation with those before it."""
-        last = np.concatenate([self._frames[index, ..., self._width :], info["terminal_observation"]], axis=-1)
-        return {**info, "terminal_observation": last}
 
-    def state(self) -> dict[str, Any]:
-        """Return the stacks."""
-        return {"frames": torch.from_numpy(self._frames.copy())}
+def require_box(name: str, venv: VecEnv) -> spaces.Box:
+    """Check that the observation space is a Box and return it.
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore the stacks."""
-        self._frames[:] = state["frames"].numpy()
+    Raises:
+        ValueError: It is another space.
+    """
+    space: Any = venv.observation_space
+    if not isinstance(space, spaces.Box):
+        raise ValueError(f"{name}: the observation space must be a Box, got {space}.")
+    return space

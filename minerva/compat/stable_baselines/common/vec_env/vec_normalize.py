@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import math
+import warnings
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from gymnasium import spaces
-from numpy.typing import NDArray
 
-from minerva import checkpointing
-from minerva.checkpointing import CheckpointError
-from minerva.compat.stable_baselines.common.vec_env.group_vec_env import VecEnv
-from minerva.compat.stable_baselines.common.vec_env.vec_env_wrapper import Array, VecEnvWrapper, require_box
-from minerva.environments.normalizers import RewardNormalizer
-from minerva.utils.running_norm import RunningNorm
+from minerva.compat.stable_baselines.common.running_mean_std import RunningMeanStd
+from minerva.compat.stable_baselines.common.vec_env.base_vec_env import Array, VecEnv, VecEnvStepReturn, VecEnvWrapper
+from minerva.compat.stable_baselines.common.vec_env.vec_frame_stack import require_box
 
 _KIND = "VecNormalize"
+_SETTINGS = ("training", "norm_obs", "norm_reward", "clip_obs", "clip_reward", "gamma", "epsilon")
 
 
 class VecNormalize(VecEnvWrapper):
     """Normalize observations by mean and variance, and divide rewards by the standard deviation of the return.
 
-    The statistics belong to this wrapper, not to the model: `PPO2.predict` expects normalized observations.
+    The statistics belong to this wrapper, not to the model: `PPO2.predict` expects normalized observations. A pickled
+    wrapper is without environments; `set_venv` gives it new ones. ``infos[i]["terminal_observation"]`` is normalized.
 
     Args:
         venv: A vector environment with observations from a Box.
@@ -38,8 +35,11 @@ class VecNormalize(VecEnvWrapper):
         epsilon: Added to the variance before the square root.
 
     Attributes:
-        obs_rms: Statistics of the flattened observations.
+        obs_rms: Statistics of observations.
         ret_rms: Statistics of the discounted return.
+        ret: Discounted return so far, ``[N]``.
+        old_obs: Newest observations before normalization.
+        old_rews: Newest rewards before normalization.
     """
 
     def __init__(
@@ -53,132 +53,189 @@ class VecNormalize(VecEnvWrapper):
         gamma: float = 0.99,
         epsilon: float = 1e-8,
     ) -> None:
+        self.training = training
+        self.norm_obs = norm_obs
+        self.norm_reward = norm_reward
+        self.clip_obs = clip_obs
+        self.clip_reward = clip_reward
+        self.gamma = gamma
+        self.epsilon = epsilon
+        self._wrap(venv)
+        self.obs_rms = RunningMeanStd(shape=self._shape)
+        self.ret_rms = RunningMeanStd()
+
+    def _wrap(self, venv: VecEnv) -> None:
+        super().__init__(venv)
         box = require_box("VecNormalize", venv)
-        from_integers = norm_obs and not np.issubdtype(box.dtype, np.floating)  # such a Box cannot hold the results
-        super().__init__(venv, spaces.Box(-clip_obs, clip_obs, box.shape, np.float32) if from_integers else None)
-        if norm_obs and box.dtype == np.uint8 and len(box.shape) == 3:
+        if self.norm_obs and box.dtype == np.uint8 and len(box.shape) == 3:
             raise ValueError(
                 f"norm_obs: must be False for images, which the policy scales itself, got True for {box}; pass "
                 "norm_obs=False."
             )
-        self.training = training
-        self.norm_obs = norm_obs
-        self.norm_reward = norm_reward
-        self.obs_rms = RunningNorm(math.prod(box.shape), clip_obs, epsilon)
-        self._rewards = RewardNormalizer(venv.num_envs, gamma, clip_reward, epsilon)
-        self._old_obs: Array = np.zeros((venv.num_envs, *box.shape), dtype=box.dtype)
-        self._old_rewards: Array = np.zeros(venv.num_envs)
+        if self.norm_obs and not np.issubdtype(box.dtype, np.floating):  # such a Box cannot hold the results
+            self.observation_space = spaces.Box(-self.clip_obs, self.clip_obs, box.shape, np.float32)
+        self._shape = box.shape
+        self.ret = np.zeros(venv.num_envs)
+        self.old_obs: Array = np.zeros((venv.num_envs, *box.shape), dtype=box.dtype)
+        self.old_rews: Array = np.zeros(venv.num_envs)
 
-    @property
-    def ret_rms(self) -> RunningNorm:
-        """Statistics of the discounted return."""
-        return self._rewards.statistics
+    def __getstate__(self) -> dict[str, Any]:
+        """Return everything but the environments and what depends on their number."""
+        left_out = ("venv", "ret", "old_obs", "old_rews")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
-    def normalize_obs(self, obs: Array) -> Array:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickled wrapper; it needs `set_venv` before it is used."""
+        self.__dict__.update(state)
+        self.__dict__["venv"] = None
+
+    def set_venv(self, venv: VecEnv) -> None:
+        """Wrap environments, after the wrapper was unpickled.
+
+        Raises:
+            ValueError: It wraps some already, or their observations have another shape.
+        """
+        if self.__dict__.get("venv") is not None:
+            raise ValueError("venv: is set already; make another VecNormalize for other environments.")
+        if require_box("VecNormalize", venv).shape != self.obs_rms.mean.shape:
+            raise ValueError(
+                f"venv: its observations must have the shape of the statistics, {self.obs_rms.mean.shape}, got "
+                f"{venv.observation_space.shape}."
+            )
+        self._wrap(venv)
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Finish the step, update the statistics and normalize with them."""
+        obs, rewards, dones, infos = self.venv.step_wait()
+        self.old_obs, self.old_rews = obs, rewards
+        if self.training:
+            self.obs_rms.update(np.asarray(obs))
+            self._update_reward(np.asarray(rewards))
+        ended = np.flatnonzero(dones)
+        if self.norm_obs and ended.size:
+            infos = list(infos)
+            for i in ended:
+                if "terminal_observation" in infos[i]:
+                    last = self.normalize_obs(np.asarray(infos[i]["terminal_observation"]))
+                    infos[i] = {**infos[i], "terminal_observation": last}
+        self.ret[ended] = 0
+        return self.normalize_obs(obs), self.normalize_reward(rewards), dones, infos
+
+    def reset(self) -> Any:
+        """Reset every environment and normalize the first observations."""
+        obs = self.venv.reset()
+        self.old_obs = obs
+        self.ret = np.zeros(self.num_envs)
+        if self.training:
+            self._update_reward(self.ret)
+        return self.normalize_obs(obs)
+
+    def _update_reward(self, reward: Array) -> None:
+        self.ret = self.ret * self.gamma + reward
+        self.ret_rms.update(self.ret)
+
+    def normalize_obs(self, obs: Any) -> Any:
         """Normalize observations, ``[..., *shape]``, without updating the statistics."""
         if not self.norm_obs:
             return obs
-        rows = np.asarray(obs, dtype=np.float32).reshape(-1, self.obs_rms.mean.numel())
-        normalized: Array = self.obs_rms(torch.from_numpy(rows)).numpy().reshape(np.shape(obs))
-        return normalized
+        centered = (obs - self.obs_rms.mean) / np.sqrt(self.obs_rms.var + self.epsilon)
+        return np.clip(centered, -self.clip_obs, self.clip_obs)
 
-    def normalize_reward(self, reward: Array) -> Array:
+    def normalize_reward(self, reward: Any) -> Any:
         """Normalize rewards without updating the statistics."""
         if not self.norm_reward:
             return reward
-        deviation = math.sqrt(self.ret_rms.var.item() + self._rewards.eps)
-        return np.clip(np.asarray(reward) / deviation, -self._rewards.clip, self._rewards.clip)
+        return np.clip(reward / np.sqrt(self.ret_rms.var + self.epsilon), -self.clip_reward, self.clip_reward)
 
     def get_original_obs(self) -> Array:
         """Return the newest observations before normalization, ``[N, ...]``."""
-        return self._old_obs.copy()
+        return np.array(self.old_obs)
 
     def get_original_reward(self) -> Array:
         """Return the newest rewards before normalization, ``[N]``."""
-        return self._old_rewards.copy()
-
-    def first(self, observations: Array) -> Array:
-        """Clear the discounted returns and normalize the observations of `reset`."""
-        self._rewards.discounted_return.zero_()
-        return self.seen(observations, np.ones(self.num_envs, dtype=np.bool_))
-
-    def seen(self, observations: Array, fresh: NDArray[np.bool_]) -> Array:
-        """Update the statistics with the observations and normalize them."""
-        self._old_obs = observations
-        if self.training:
-            self.obs_rms.update(observations.reshape(self.num_envs, -1))
-        return self.normalize_obs(observations)
-
-    def rewarded(self, rewards: Array, ended: NDArray[np.bool_], restarting: NDArray[np.bool_]) -> Array:
-        """Update the statistics with the rewards and normalize them."""
-        self._old_rewards = rewards
-        if not self.training:
-            return self.normalize_reward(rewards)
-        normalized = self._rewards.normalize(np.asarray(rewards, dtype=np.float64), ended, restarting)
-        return normalized if self.norm_reward else rewards
-
-    def state(self) -> dict[str, Any]:
-        """Return the statistics."""
-        # A deep copy, because the statistics are updated in place.
-        return {"obs_rms": deepcopy(self.obs_rms.state_dict()), "rewards": deepcopy(self._rewards.state_dict())}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore the statistics."""
-        self.obs_rms.load_state_dict(state["obs_rms"])
-        self._rewards.load_state_dict(state["rewards"])
-
-    def copy_statistics(self, other: VecNormalize) -> None:
-        """Copy the statistics of another wrapper, whatever its number of environments."""
-        self.obs_rms.load_state_dict(other.obs_rms.state_dict())
-        self.ret_rms.load_state_dict(other.ret_rms.state_dict())
+        return np.array(self.old_rews)
 
     def save(self, save_path: str | Path) -> None:
         """Save settings and statistics to a file, without the environments."""
-        path = Path(save_path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        checkpointing.write(
-            path,
-            {
-                "algorithm": _KIND,
-                "settings": {
-                    "training": self.training,
-                    "norm_obs": self.norm_obs,
-                    "norm_reward": self.norm_reward,
-                    "clip_obs": self.obs_rms.clip,
-                    "clip_reward": self._rewards.clip,
-                    "gamma": self._rewards.gamma,
-                    "epsilon": self._rewards.eps,
-                },
-                "obs_rms": self.obs_rms.state_dict(),
-                "ret_rms": self.ret_rms.state_dict(),
-            },
-        )
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        _write(Path(save_path), {"settings": settings, "obs_rms": self.obs_rms, "ret_rms": self.ret_rms})
 
     @classmethod
     def load(cls, load_path: str | Path, venv: VecEnv) -> Self:
         """Load settings and statistics from a file of `save`, and wrap `venv`.
 
         Raises:
-            CheckpointError: The file is of another kind, or its observations have another size.
+            CheckpointError: The file is of another kind, or its observations have another shape.
         """
-        saved = checkpointing.read(Path(load_path))
-        if saved["algorithm"] != _KIND:
-            raise CheckpointError(f"checkpoint: {load_path} was saved by {saved['algorithm']}, not by {_KIND}.")
+        saved = _read(Path(load_path))
         loaded = cls(venv, **saved["settings"])
-        if loaded.obs_rms.mean.shape != saved["obs_rms"]["mean"].shape:
-            raise CheckpointError(
-                f"checkpoint: {load_path} has statistics of {len(saved['obs_rms']['mean'])} numbers per observation, "
-                f"but these environments return {len(loaded.obs_rms.mean)}."
-            )
-        loaded.obs_rms.load_state_dict(saved["obs_rms"])
-        loaded.ret_rms.load_state_dict(saved["ret_rms"])
+        loaded._take(saved, load_path)
         return loaded
 
+    def _take(self, saved: dict[str, Any], path: str | Path) -> None:
+        from minerva.checkpointing import CheckpointError
 
-def sync_envs_normalization(env: VecEnv, eval_env: VecEnv) -> None:
-    """Copy the `VecNormalize` statistics of one stack of wrappers to another, layer by layer."""
+        shape = saved["obs_rms"].mean.shape
+        if shape != self._shape:
+            raise CheckpointError(
+                f"checkpoint: {path} has statistics of observations of shape {shape}, but these environments return "
+                f"{self._shape}."
+            )
+        self.obs_rms, self.ret_rms = saved["obs_rms"], saved["ret_rms"]
+
+    def save_running_average(self, path: str | Path) -> None:
+        """Save the statistics to a folder (old name; `save` keeps the settings too)."""
+        warnings.warn("save_running_average: use save instead", DeprecationWarning, stacklevel=2)
+        self.save(Path(path) / "running_average.pkl")
+
+    def load_running_average(self, path: str | Path) -> None:
+        """Load the statistics from a folder of `save_running_average`."""
+        warnings.warn("load_running_average: use load instead", DeprecationWarning, stacklevel=2)
+        file = Path(path) / "running_average.pkl"
+        self._take(_read(file), file)
+
+
+def _write(path: Path, parts: dict[str, Any]) -> None:
+    import torch
+
+    from minerva import checkpointing
+
+    plain = {
+        name: {"mean": torch.tensor(part.mean), "var": torch.tensor(part.var), "count": float(part.count)}
+        for name, part in parts.items()
+        if isinstance(part, RunningMeanStd)
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    checkpointing.write(path, {"algorithm": _KIND, **parts, **plain})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from minerva import checkpointing
+
+    saved = checkpointing.read(path)
+    if saved["algorithm"] != _KIND:
+        raise checkpointing.CheckpointError(f"checkpoint: {path} was saved by {saved['algorithm']}, not by {_KIND}.")
+    for name in ("obs_rms", "ret_rms"):
+        statistics = RunningMeanStd()
+        statistics.mean, statistics.var = (np.array(saved[name][part].numpy()) for part in ("mean", "var"))
+        statistics.count = float(saved[name]["count"])
+        saved[name] = statistics
+    return saved
+
+
+def unwrap_vec_normalize(env: Any) -> VecNormalize | None:
+    """Return the outermost `VecNormalize` around environments, or None."""
+    while isinstance(env, VecEnvWrapper):
+        if isinstance(env, VecNormalize):
+            return env
+        env = env.venv
+    return None
+
+
+def sync_envs_normalization(env: Any, eval_env: Any) -> None:
+    """Copy the observation statistics of each `VecNormalize` of one stack of wrappers to those of another stack."""
     ours, theirs = env, eval_env
     while isinstance(ours, VecEnvWrapper) and isinstance(theirs, VecEnvWrapper):
         if isinstance(ours, VecNormalize) and isinstance(theirs, VecNormalize):
-            theirs.copy_statistics(ours)
+            theirs.obs_rms = deepcopy(ours.obs_rms)
         ours, theirs = ours.venv, theirs.venv

@@ -9,7 +9,8 @@ from gymnasium import spaces
 from stable_baselines3.common import vec_env as sb3
 
 from minerva.compat.stable_baselines import DummyVecEnv, VecFrameStack
-from tests.environments.tiny_envs import Picking, Tiny
+from tests.compat.stable_baselines.samples import numpy_int
+from tests.environments.tiny_envs import Picking
 
 
 def cart_pole() -> gymnasium.Env[Any, Any]:
@@ -42,35 +43,15 @@ def test_stacks_are_those_of_stable_baselines3(make: Any) -> None:
     assert ended
 
 
-def test_training_sees_the_last_observation_with_those_before_it() -> None:
-    batch = VecFrameStack(DummyVecEnv([lambda: Tiny("terminates", 0)]), 2).batch(0)
-    action = np.zeros((1, 1), dtype=np.float32)
-    assert batch.observation_dim == 8
-    # An observation is (environment, episode, step, action); an episode has two steps.
-    seen = [batch.reset(), *(batch.step(action).observations for _ in range(3))]
-    assert [rows[0, [1, 2, 5, 6]].tolist() for rows in seen] == [
-        [0, 0, 0, 0],
-        [0, 0, 0, 1],
-        [0, 1, 0, 2],
-        [0, 0, 1, 0],
-    ]
-    state = batch.state_dict()
-    one = batch.step(action).observations
-    fresh = VecFrameStack(DummyVecEnv([frames]), 2)
-    np.testing.assert_array_equal(state["wrapper"]["frames"].numpy()[0], seen[-1][0])
-    assert one[0, [1, 2, 5, 6]].tolist() == [1, 0, 1, 1]
-    assert fresh.batch(0).observation_dtype == np.uint8
-
-
-def test_masks_stay_at_the_ends_of_rows() -> None:
-    venv = VecFrameStack(DummyVecEnv([lambda: Picking(spaces.Discrete(3), spaces.Box(0, 255, (4,)), "method")]), 2)
-    batch = venv.batch(0)
-    rows = batch.reset()
-    assert (batch.observation_dim, batch.mask_dim) == (11, 3)
-    for _ in range(20):
-        assert np.isin(rows[:, -3:], (0, 1)).all()
-        chosen = rows[:, -3:].argmax(1)[:, None].astype(np.float32)
-        rows = batch.step(chosen).observations
+def test_stacks_of_the_past_are_copies() -> None:
+    venv = VecFrameStack(DummyVecEnv([cart_pole]), numpy_int(2))
+    first = venv.reset()
+    copy = first.copy()
+    second = venv.step(np.array([1]))[0]
+    np.testing.assert_array_equal(first, copy)
+    np.testing.assert_array_equal(venv.stackedobs, second)
+    np.testing.assert_array_equal(second[:, :4], first[:, 4:])
+    assert venv.reset()[:, :4].sum() == 0
 
 
 @pytest.mark.parametrize("wrong", [0, 1.5, True])
