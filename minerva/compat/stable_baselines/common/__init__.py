@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from minerva.utils.lazy import lazy_imports
 
 if TYPE_CHECKING:
+    from minerva.compat.stable_baselines.common.base_class import ActorCriticRLModel as ActorCriticRLModel
+    from minerva.compat.stable_baselines.common.base_class import BaseRLModel as BaseRLModel
     from minerva.compat.stable_baselines.common.cmd_util import make_vec_env as make_vec_env
     from minerva.compat.stable_baselines.common.math_util import discount as discount
     from minerva.compat.stable_baselines.common.math_util import discount_with_boundaries as discount_with_boundaries

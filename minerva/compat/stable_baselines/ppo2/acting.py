@@ -10,14 +10,16 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from minerva.compat.stable_baselines.common.base_class import ActorCriticRLModel
 from minerva.compat.stable_baselines.ppo2.rows import stored_actions
 from minerva.environments.base import clip_to_box
 from minerva.environments.spaces import action_converter, rows_of
 from minerva.networks.heads import BernoulliHead, DistParams, GaussianHead
 from minerva.trainers.ppo.agent import Agent
+from minerva.utils.precision import exact_cudnn
 
 
-class Acting:
+class Acting(ActorCriticRLModel):
     """The acting half of `PPO2`.
 
     Attributes:
@@ -63,7 +65,8 @@ class Acting:
             without a recurrent policy.
         """
         rows, recurrent_state, single = self._inputs(observation, state, mask, action_masks)
-        chosen, recurrent_state = self.agent.act_recurrent(rows, recurrent_state, deterministic, self._noise)
+        with exact_cudnn(self._device):
+            chosen, recurrent_state = self.agent.act_recurrent(rows, recurrent_state, deterministic, self._noise)
         clipped = clip_to_box(chosen.cpu().numpy(), self.action_space)
         actions = action_converter(self.action_space)(clipped)
         return (actions[0] if single else actions), (recurrent_state.cpu().numpy() if self.agent.state_dim else None)
@@ -89,16 +92,18 @@ class Acting:
             action_masks: As for `predict`.
 
         Returns:
-            With `actions`, their probabilities (densities in a Box), ``[B]``. Without, the distribution: probabilities
-            ``[B, n]`` for Discrete, a list of these for MultiDiscrete, probabilities of 1 ``[B, n]`` for MultiBinary,
-            mean and standard deviation ``([B, A], [B, A])`` for a Box. A single observation has no B dimension.
+            With `actions`, their probabilities (densities in a Box), ``[B, 1]``. Without, the distribution:
+            probabilities ``[B, n]`` for Discrete, a list of these for MultiDiscrete, probabilities of 1 ``[B, n]`` for
+            MultiBinary, mean and standard deviation ``([B, A], [B, A])`` for a Box. A single observation has no B
+            dimension.
         """
         rows, recurrent_state, single = self._inputs(observation, state, mask, action_masks)
-        params, _ = self.agent.policy.policy_step(self.agent.prepare(rows), recurrent_state)
+        with exact_cudnn(self._device):
+            params, _ = self.agent.policy.policy_step(self.agent.prepare(rows), recurrent_state)
         if actions is not None:
             given = torch.from_numpy(stored_actions(self.action_space, actions, len(rows))).to(self._device)
             score = self.agent.policy.head.log_prob(params, given)
-            numbers = (score if logp else score.exp()).cpu().numpy()
+            numbers = (score if logp else score.exp()).cpu().numpy()[:, None]
             return numbers[0] if single else numbers
         return self._distribution(params, single)
 
@@ -120,6 +125,16 @@ class Acting:
 
     def _inputs(self, observation: Any, state: Any, mask: Any, action_masks: Any) -> tuple[Tensor, Tensor, bool]:
         """Return rows ``[B, O]``, the recurrent state before them ``[B, S]``, and whether there was one observation."""
+        if (
+            isinstance(observation, tuple)
+            and len(observation) == 2
+            and isinstance(observation[1], dict)
+            and not isinstance(self.observation_space, spaces.Tuple)
+        ):
+            raise ValueError(
+                "observation: must be an observation, got a tuple (observation, info) as reset returns it in "
+                "Gymnasium; pass its first part: obs, info = env.reset()."
+            )
         flat, single = rows_of(self.observation_space, observation)
         count = len(flat)
         if self._mask_dim:

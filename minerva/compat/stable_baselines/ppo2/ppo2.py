@@ -16,9 +16,9 @@ from minerva.compat.stable_baselines.common.cmd_util import as_vec_env
 from minerva.compat.stable_baselines.common.policies import ActorCriticPolicy, make_policy, policy_class
 from minerva.compat.stable_baselines.common.vec_env.base_vec_env import VecEnv
 from minerva.compat.stable_baselines.common.vec_env.vec_normalize import VecNormalize, unwrap_vec_normalize
-from minerva.compat.stable_baselines.ppo2.acting import Acting
 from minerva.compat.stable_baselines.ppo2.files import Files
 from minerva.compat.stable_baselines.ppo2.parameters import unused_head
+from minerva.compat.stable_baselines.ppo2.pretraining import Pretraining
 from minerva.compat.stable_baselines.ppo2.reporting import EPISODES, EpisodeInfo, Logger, Reporter, new_run_folder
 from minerva.compat.stable_baselines.ppo2.runner import Runner, StepVariables
 from minerva.compat.stable_baselines.ppo2.settings import config_of, old_names
@@ -34,7 +34,7 @@ __all__ = ["PPO2", "Runner"]
 _DEVICE = "auto"
 
 
-class PPO2(Acting, Files):
+class PPO2(Pretraining, Files):
     """Proximal policy optimization with PPO2's names, defaults and behavior.
 
     Files are written only on request (`save`, `tensorboard_log`, callbacks), and nothing is printed without

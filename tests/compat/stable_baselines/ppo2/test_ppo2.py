@@ -459,23 +459,25 @@ def test_spaces_of_actions(policy: str, space: gymnasium.Space[Any]) -> None:
     assert space.contains(np.asarray(one, dtype=space.dtype)[()])
     score = model.action_probability(obs, actions=actions)
     log_score = model.action_probability(obs, actions=actions, logp=True)
+    assert score.shape == log_score.shape == (2, 1)
+    assert model.action_probability(obs[0], actions=actions[0]).shape == (1,)
     np.testing.assert_allclose(np.exp(log_score), score, rtol=1e-5)
     whole = model.action_probability(obs)
     if isinstance(space, spaces.Discrete):
         np.testing.assert_allclose(whole.sum(1), 1, rtol=1e-5)
-        np.testing.assert_allclose(score, whole[[0, 1], actions - 2], rtol=1e-5)
+        np.testing.assert_allclose(score[:, 0], whole[[0, 1], actions - 2], rtol=1e-5)
     elif isinstance(space, spaces.MultiDiscrete):
         np.testing.assert_allclose(
-            score, np.prod([group[[0, 1], actions[:, i]] for i, group in enumerate(whole)], axis=0), rtol=1e-5
+            score[:, 0], np.prod([group[[0, 1], actions[:, i]] for i, group in enumerate(whole)], axis=0), rtol=1e-5
         )
     elif isinstance(space, spaces.MultiBinary):
-        np.testing.assert_allclose(score, np.prod(np.where(actions == 1, whole, 1 - whole), axis=1), rtol=1e-5)
+        np.testing.assert_allclose(score[:, 0], np.prod(np.where(actions == 1, whole, 1 - whole), axis=1), rtol=1e-5)
     else:
         mean, std = whole
         assert (mean.shape, std.shape) == ((2, 4), (2, 4))
         normal: Any = torch.distributions.Normal(torch.tensor(mean), torch.tensor(std))
         wanted = normal.log_prob(torch.tensor(actions.reshape(2, 4)))
-        np.testing.assert_allclose(log_score, wanted.sum(-1).numpy(), rtol=1e-4)
+        np.testing.assert_allclose(log_score[:, 0], wanted.sum(-1).numpy(), rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -534,6 +536,13 @@ def test_masked_actions_are_never_taken() -> None:
         small_model().predict(np.zeros(4), action_masks=[1, 0])
 
 
+def test_an_observation_with_its_info_is_refused() -> None:
+    model = small_model()
+    with pytest.raises(ValueError, match=r"observation: must be an observation, got a tuple \(observation, info\)"):
+        model.predict((np.zeros(4), {}))
+    assert model.predict([0.0, 0.0, 0.0, 0.0])[0] in (0, 1)
+
+
 # Recurrent state
 
 
@@ -561,6 +570,13 @@ def test_the_recurrent_state_is_carried_and_reset() -> None:
         model.predict(obs, state=first[:2])
     with pytest.raises(ValueError, match="mask: must have 3 entries"):
         model.predict(obs, state=first, mask=[True])
+
+
+def test_the_state_at_the_start_of_episodes() -> None:
+    model = small_model("MlpLstmPolicy", policy_kwargs={"n_lstm": 4})
+    assert model.initial_state is not None
+    np.testing.assert_array_equal(model.initial_state, np.zeros((N_ENVS, 8)))
+    assert small_model().initial_state is None
 
 
 # Files
