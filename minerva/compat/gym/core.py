@@ -240,7 +240,7 @@ class GymnasiumAdapter(Env):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in GymnasiumAdapter._OWN:
             object.__setattr__(self, name, value)
-        else:
+        elif not self.env.set_wrapper_attr(name, value, force=False):
             setattr(self.env.unwrapped, name, value)
 
     def step(self, action: Any) -> Any:
