@@ -53,7 +53,7 @@ class AutoResetEnv:
         self.action_space: spaces.Space[Any] = env.action_space
         # What is only Gymnasium's with gym's interface is stepped without it, which takes less time.
         self._adapter = env if type(env) is GymnasiumAdapter else None
-        self._stepped = env if self._adapter is None else self._adapter.env
+        self._stepped = env if self._adapter is None else self._adapter.gymnasium_env
         self.int_actions = isinstance(env.action_space, spaces.Discrete) and is_from_gymnasium(self._stepped)
         self._seeds_in_reset = _accepts_seed(self._stepped)
         self._monitored = _find(env, "get_episode_rewards") is not None

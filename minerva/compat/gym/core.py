@@ -220,12 +220,15 @@ class GymnasiumAdapter(Env):
 
     Args:
         env: The Gymnasium environment.
+
+    Attributes:
+        gymnasium_env: It.
     """
 
-    _OWN: ClassVar[set[str]] = {"env", "_seed", "action_space", "observation_space", "metadata", "spec"}
+    _OWN: ClassVar[set[str]] = {"gymnasium_env", "_seed", "action_space", "observation_space", "metadata", "spec"}
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        self.env = env
+        self.gymnasium_env = env
         self._seed: int | None = None
         self.action_space = env.action_space
         self.observation_space = env.observation_space
@@ -235,21 +238,21 @@ class GymnasiumAdapter(Env):
     def __getattr__(self, name: str) -> Any:
         if name in GymnasiumAdapter._OWN or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
-        return self.env.get_wrapper_attr(name)
+        return self.gymnasium_env.get_wrapper_attr(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in GymnasiumAdapter._OWN:
             object.__setattr__(self, name, value)
-        elif not self.env.set_wrapper_attr(name, value, force=False):
-            setattr(self.env.unwrapped, name, value)
+        elif not self.gymnasium_env.set_wrapper_attr(name, value, force=False):
+            setattr(self.gymnasium_env.unwrapped, name, value)
 
     def step(self, action: Any) -> Any:
         """Take a step; ``info["TimeLimit.truncated"]`` is present where a limit ended the episode."""
-        return old_step(self.env.step(action))
+        return old_step(self.gymnasium_env.step(action))
 
     def reset(self, **kwargs: Any) -> Any:
         """Start an episode, with the seed set for it if any."""
-        return old_reset(self.env.reset(**{"seed": self.take_seed(), **kwargs}))
+        return old_reset(self.gymnasium_env.reset(**{"seed": self.take_seed(), **kwargs}))
 
     def take_seed(self) -> int | None:
         """Return the seed of the next reset, once."""
@@ -265,20 +268,31 @@ class GymnasiumAdapter(Env):
         """Show the environment, or return a picture of it."""
         if mode == "human" and not has_display():
             return None
-        self.env.unwrapped.render_mode = mode
-        return self.env.render(**kwargs)
+        self.gymnasium_env.unwrapped.render_mode = mode
+        return self.gymnasium_env.render(**kwargs)
 
     def close(self) -> None:
         """Release what the environment holds."""
-        self.env.close()
+        self.gymnasium_env.close()
+
+    @property
+    def env(self) -> Any:
+        """What the outermost wrapper wraps, with the older interface."""
+        if not isinstance(self.gymnasium_env, gymnasium.Wrapper):
+            raise AttributeError("env: there is no wrapper around this environment.")
+        return with_old_interface(self.gymnasium_env.env)
 
     @property
     def unwrapped(self) -> Any:
         """The environment inside all wrappers, with the older interface."""
-        return self if self.env.unwrapped is self.env else with_old_interface(self.env.unwrapped)
+        return (
+            self
+            if self.gymnasium_env.unwrapped is self.gymnasium_env
+            else with_old_interface(self.gymnasium_env.unwrapped)
+        )
 
     def __str__(self) -> str:
-        return str(self.env)
+        return str(self.gymnasium_env)
 
 
 class OldInterface:

@@ -135,7 +135,7 @@ class TensorBoardOutputFormat(KVWriter):
     def writekvs(self, kvs: Values) -> None:
         """Write the values that are numbers."""
         if self._writer is not None:
-            self._writer.log({name: float(value) for name, value in kvs.items() if _is_number(value)}, self.step)
+            self._writer.log({name: float(value) for name, value in kvs.items() if is_number(value)}, self.step)
         self.step += 1
 
     def close(self) -> None:
@@ -412,7 +412,7 @@ def as_table(values: Values) -> str:
 
 
 def _text(value: Any) -> str:
-    if not _is_number(value):
+    if not is_number(value):
         return str(value)
     number = float(value)
     return str(int(number)) if number.is_integer() else f"{number:.3g}"
@@ -426,8 +426,15 @@ def _shortened(text: str) -> str:
     return text[:37] + "..." if len(text) > 40 else text
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.number)) or (isinstance(value, np.ndarray) and value.size == 1)
+def is_number(value: Any) -> bool:
+    """Return whether a value is one number."""
+    if isinstance(value, str):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError, RuntimeError):  # torch raises the last for several numbers
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:

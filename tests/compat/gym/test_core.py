@@ -58,6 +58,9 @@ def test_attributes_are_read_and_set_through_the_adapter() -> None:
     env.unwrapped.gravity = 1.5
     assert env.gravity == 1.5
     assert len(env.unwrapped.step(0)) == 4
+    without_limit = gym.make("Pendulum-v1").env
+    without_limit.reset()
+    assert not any(without_limit.step([0.0])[2] for _ in range(250))
     env._max_episode_steps = 3
     env.reset()
     assert [env.step(k % 2)[2] for k in range(3)] == [False, False, True]

@@ -97,3 +97,16 @@ def test_time_is_measured() -> None:
 
     assert work() == 3
     assert 0.01 <= logger.getkvs()["wait_work"] < 5
+
+
+def test_a_table() -> None:
+    torch = pytest.importorskip("torch")
+    values = {"b": 2.0, "a": 0.12345, "c": torch.tensor(0.5), "d": "text"}
+    assert logger.as_table(values).splitlines() == [
+        "-------------",
+        "| a | 0.123 |",
+        "| b | 2     |",
+        "| c | 0.5   |",
+        "| d | text  |",
+        "-------------",
+    ]

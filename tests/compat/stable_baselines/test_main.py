@@ -104,3 +104,32 @@ def test_mistakes_get_one_line(tmp_path: Path) -> None:
         result = command(*arguments, folder=tmp_path)
         assert result.returncode == 2
         assert sentence in result.stderr.splitlines()[-1]
+
+
+WORKERS = """\
+import gym
+from stable_baselines.common.vec_env import SubprocVecEnv
+
+class Mine(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self):
+        return [0.5]
+
+    def step(self, action):
+        import gym as in_worker
+        return [0.25], 1.0, False, {"module": in_worker.__name__}
+
+gym.register("Mine-v0", entry_point=Mine)
+env = SubprocVecEnv([lambda: gym.make("Mine-v0")] * 2)
+print(env.reset().tolist(), env.step([0, 1])[3])
+env.close()
+"""
+
+
+def test_environments_of_a_script_run_in_workers(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(WORKERS)
+    result = command("script.py", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "[[0.5], [0.5]] [{'module': 'minerva.compat.gym'}, {'module': 'minerva.compat.gym'}]\n"

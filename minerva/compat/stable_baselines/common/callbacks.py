@@ -14,6 +14,7 @@ from minerva.compat.stable_baselines.common.evaluation import evaluate_policy
 from minerva.compat.stable_baselines.common.vec_env.base_vec_env import VecEnv
 from minerva.compat.stable_baselines.common.vec_env.dummy_vec_env import DummyVecEnv
 from minerva.compat.stable_baselines.common.vec_env.vec_normalize import sync_envs_normalization
+from minerva.compat.stable_baselines.logger import Logger
 from minerva.environments import Step
 from minerva.environments.base import Episode
 
@@ -39,7 +40,7 @@ class BaseCallback:
             model too), ``actions``, ``clipped_actions``, ``values``, ``neglogpacs``, ``obs``, ``rewards``, ``dones``,
             ``infos`` (of the environments), ``n_steps``, …
         globals: The global variables of the module that trains.
-        logger: Its `record(name, value)` adds to the table and to TensorBoard.
+        logger: The current logger; its `logkv(name, value)` adds to the table and to TensorBoard.
         parent: The callback that calls this one, or None.
     """
 
@@ -58,7 +59,7 @@ class BaseCallback:
         """Store the model before training."""
         self.model = model
         self.training_env = model.get_env()
-        self.logger = model.logger
+        self.logger = Logger.CURRENT
         self._init_callback()
 
     def update_locals(self, locals_: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from minerva.compat.stable_baselines.common.vec_env.vec_normalize import VecNorm
 from minerva.compat.stable_baselines.ppo2.files import Files
 from minerva.compat.stable_baselines.ppo2.parameters import unused_head
 from minerva.compat.stable_baselines.ppo2.pretraining import Pretraining
-from minerva.compat.stable_baselines.ppo2.reporting import EPISODES, EpisodeInfo, Logger, Reporter, new_run_folder
+from minerva.compat.stable_baselines.ppo2.reporting import EPISODES, EpisodeInfo, Reporter, new_run_folder
 from minerva.compat.stable_baselines.ppo2.runner import Runner, StepVariables
 from minerva.compat.stable_baselines.ppo2.settings import config_of, old_names
 from minerva.compat.stable_baselines.ppo2.trainer import PPO2Trainer
@@ -111,7 +111,6 @@ class PPO2(Pretraining, Files):
         self.n_cpu_tf_sess = n_cpu_tf_sess
         self.num_timesteps = 0
         self.ep_info_buf: deque[EpisodeInfo] = deque(maxlen=EPISODES)
-        self.logger = Logger()
         self.env: VecEnv | None = None
         self.trainer: PPO2Trainer | None = None
         self.n_envs = 0
@@ -281,7 +280,7 @@ class PPO2(Pretraining, Files):
         )
         folder = self._event_folder(tb_log_name, reset_num_timesteps) if n_updates else None
         self._reporter = reporter = Reporter(
-            self.verbose, log_interval, folder, self.full_tensorboard_log, self.ep_info_buf, self.logger
+            self.verbose, log_interval, folder, self.full_tensorboard_log, self.ep_info_buf
         )
         try:
             with old_names(), trainer.learning(total_timesteps):

@@ -13,6 +13,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from minerva.compat.stable_baselines.logger import dumpkvs, getkvs, is_number, logkvs
 from minerva.loggers import TensorBoardLogger, open_tensorboard
 from minerva.networks.cnn import image_layout
 from minerva.trainers.ppo.config import PPOConfig
@@ -24,30 +25,17 @@ EPISODES = 100
 """Number of newest episodes that means are taken over."""
 
 
-class Logger:
-    """Collect metrics of callbacks for the next table."""
-
-    def __init__(self) -> None:
-        self.recorded: Numbers = {}
-
-    def record(self, key: str, value: float) -> None:
-        """Add a metric to the next table and to TensorBoard."""
-        self.recorded[key] = float(value)
-
-    logkv = record
-    record_tabular = record
-
-
 class Reporter:
-    """Print and write the metrics of one call of `learn`.
+    """Write the metrics of one call of `learn`: the table to the current logger, all of them to TensorBoard.
+
+    Values that callbacks have logged are in both.
 
     Args:
-        verbose: 1 to print tables.
-        log_interval: Updates between printed tables.
+        verbose: 1 to write tables.
+        log_interval: Updates between tables.
         tensorboard: Folder of the event file, or None.
         full: Whether to write histograms and images to TensorBoard too.
         episodes: The newest episodes.
-        logger: Metrics of callbacks.
     """
 
     def __init__(
@@ -57,13 +45,11 @@ class Reporter:
         tensorboard: Path | None,
         full: bool,
         episodes: deque[EpisodeInfo],
-        logger: Logger,
     ) -> None:
         self._verbose = verbose
         self._log_interval = log_interval
         self._full = full
         self._episodes = episodes
-        self._logger = logger
         self._writer: TensorBoardLogger | None = None if tensorboard is None else open_tensorboard(tensorboard)
         self._begin = self._update_begin = time.perf_counter()
 
@@ -83,7 +69,7 @@ class Reporter:
         num_timesteps: int,
         observation_space: Space[Any],
     ) -> None:
-        """Print and write the metrics of an update.
+        """Write the metrics of an update.
 
         Args:
             result: Result of the update.
@@ -108,13 +94,15 @@ class Reporter:
             "policy_entropy": result.means["entropy"],
             "approxkl": result.means["square_kl"],
             "clipfrac": result.means["clipfrac"],
-            **self._logger.recorded,
         }
-        self._logger.recorded.clear()
-        if self._verbose >= 1 and (updates == 1 or updates % self._log_interval == 0):
-            print(as_table(table))
+        recorded = {name: float(value) for name, value in getkvs().items() if is_number(value)}
+        if self._verbose < 1:
+            getkvs().clear()
+        elif updates == 1 or updates % self._log_interval == 0:
+            logkvs(table)
+            dumpkvs()
         if self._writer is not None:
-            self._writer.log({**table, **graph_numbers(result, config, remaining)}, num_timesteps)
+            self._writer.log({**table, **recorded, **graph_numbers(result, config, remaining)}, num_timesteps)
             if self._full:
                 self._write_arrays(result.batch, agent, observation_space, num_timesteps)
         self._update_begin = time.perf_counter()
@@ -171,17 +159,6 @@ def graph_numbers(result: UpdateResult, config: PPOConfig, remaining: float) -> 
         numbers["clip_range_vf"] = config.clip_ratio_vf_at(remaining)
     inputs = batch_inputs(batch).items()
     return {**numbers, **{name: values.mean().item() for name, values in inputs}}
-
-
-def as_table(numbers: Numbers) -> str:
-    """Format metrics as a text table, sorted by name."""
-    texts = {
-        name: f"{value:.3g}" if not float(value).is_integer() else str(int(value)) for name, value in numbers.items()
-    }
-    left, right = max(map(len, texts)), max(map(len, texts.values()))
-    line = "-" * (left + right + 7)
-    rows = [f"| {name:<{left}} | {texts[name]:<{right}} |" for name in sorted(texts)]
-    return "\n".join([line, *rows, line])
 
 
 def as_picture(row: NDArray[Any], space: Space[Any], channels_last: bool) -> NDArray[np.uint8]:

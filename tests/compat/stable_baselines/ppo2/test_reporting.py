@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from minerva.compat.stable_baselines import DummyVecEnv
-from minerva.compat.stable_baselines.ppo2.reporting import as_picture, as_table, new_run_folder
+from minerva.compat.stable_baselines import BaseCallback, DummyVecEnv, logger
+from minerva.compat.stable_baselines.ppo2.reporting import as_picture, new_run_folder
 from tests.compat.stable_baselines.samples import BATCH, N_STEPS, noisy, small_model
 from tests.environments.tiny_envs import Picking
 
@@ -152,10 +153,22 @@ def test_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["ep_len_mean"] == "5"
 
 
-def test_a_table() -> None:
-    assert as_table({"b": 2.0, "a": 0.12345}).splitlines() == [
-        "-------------",
-        "| a | 0.123 |",
-        "| b | 2     |",
-        "-------------",
+def test_the_table_goes_where_the_logger_is_configured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Recording(BaseCallback):
+        def _on_rollout_end(self) -> None:
+            self.logger.logkv("half", self.num_timesteps / 2)
+
+    with logger.ScopedConfigure(tmp_path, ["csv"]):
+        small_model(env=noisy(), verbose=1).learn(3 * BATCH, callback=Recording(), log_interval=2)
+    assert not capsys.readouterr().out
+    with (tmp_path / "progress.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert set(rows[0]) == TABLE | {"half"}
+    assert [(row["n_updates"], row["total_timesteps"], row["half"]) for row in rows] == [
+        ("1", "16", "8.0"),
+        ("2", "32", "16.0"),
     ]
+    with logger.ScopedConfigure(tmp_path / "quiet", ["csv"]):
+        small_model(env=noisy()).learn(BATCH, callback=Recording())
+        assert not logger.getkvs()
+    assert not (tmp_path / "quiet" / "progress.csv").read_text()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from minerva.compat.auto_reset import AutoResetGroup, EnvFactory
+from minerva.compat.gym.envs.registration import with_registered
 from minerva.compat.stable_baselines.common.vec_env.base_vec_env import Array, Indices, VecEnv, VecEnvStepReturn
 from minerva.compat.stable_baselines.common.vec_env.dummy_vec_env import check_factories
 from minerva.compat.stable_baselines.common.vec_env.util import stack_observations
@@ -31,7 +32,7 @@ class SubprocVecEnv(VecEnv):
         if start_method not in (None, *multiprocessing.get_all_start_methods()):
             known = ", ".join(multiprocessing.get_all_start_methods())
             raise ValueError(f"start_method: must be one of {known} or None, got {start_method!r}.")
-        self._group = SubprocessGroup(env_fns, len(env_fns), AutoResetGroup)
+        self._group = SubprocessGroup(with_registered(env_fns), len(env_fns), AutoResetGroup)
         super().__init__(len(env_fns), *self._group.spaces)
         self.mask_dim = self._group.mask_dim
         self.closed = False
