@@ -6,7 +6,7 @@ from stable_baselines.common.callbacks import CheckpointCallback
 from stable_baselines.common.cmd_util import make_vec_env
 
 checkpoint_callback = CheckpointCallback(save_freq=40, save_path='./logs/', name_prefix='rl_model')
-model = PPO2('MlpPolicy', 'Pendulum-v0', n_steps=50)
+model = PPO2('MlpPolicy', 'Pendulum-v0', n_steps=50, nminibatches=5)
 model.learn(100, callback=checkpoint_callback)
 assert sorted(os.listdir('logs')) == ['rl_model_40_steps.zip', 'rl_model_80_steps.zip']
 assert PPO2.load('logs/rl_model_40_steps').predict([0., 1., 0.])[0].shape == (1,)
