@@ -14,6 +14,7 @@ from minerva.compat.stable_baselines.common.base_class import ActorCriticRLModel
 from minerva.compat.stable_baselines.ppo2.rows import stored_actions
 from minerva.environments.base import clip_to_box
 from minerva.environments.spaces import action_converter, rows_of
+from minerva.networks.actor_critic import ActorCriticOutput
 from minerva.networks.heads import BernoulliHead, DistParams, GaussianHead
 from minerva.trainers.ppo.agent import Agent
 from minerva.utils.precision import exact_cudnn
@@ -106,6 +107,47 @@ class Acting(ActorCriticRLModel):
             numbers = (score if logp else score.exp()).cpu().numpy()[:, None]
             return numbers[0] if single else numbers
         return self._distribution(params, single)
+
+    @torch.no_grad()
+    def step(
+        self, obs: Any, state: Any = None, mask: Any = None, deterministic: bool = False
+    ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32] | None, NDArray[np.float32]]:
+        """Choose actions for a batch, as collecting does.
+
+        Args:
+            obs: A batch of observations.
+            state: As for `predict`.
+            mask: As for `predict`.
+            deterministic: As for `predict`.
+
+        Returns:
+            Actions, not clipped to the bounds of a Box; values ``[B]``; the recurrent state, or None; and the negative
+            log-probabilities of the actions, ``[B]``.
+        """
+        params, value, after = self._evaluate(obs, state, mask)
+        head = self.agent.policy.head
+        noise = head.draw_noise(value.shape, self._noise, value)
+        actions = head.mode(params) if deterministic else head.sample(params, noise)
+        states = after.cpu().numpy() if self.agent.state_dim else None
+        converted = action_converter(self.action_space)(actions[0].cpu().numpy())
+        return converted, value[0].cpu().numpy(), states, -head.log_prob(params, actions)[0].cpu().numpy()
+
+    def proba_step(self, obs: Any, state: Any = None, mask: Any = None) -> Any:
+        """Return the distribution of the actions for a batch, as `action_probability` does."""
+        return self.action_probability(obs, state, mask)
+
+    @torch.no_grad()
+    def value(self, obs: Any, state: Any = None, mask: Any = None) -> NDArray[np.float32]:
+        """Return the values of a batch of observations, ``[B]``; arguments as for `predict`."""
+        value: NDArray[np.float32] = self._evaluate(obs, state, mask).value[0].cpu().numpy()
+        return value
+
+    def _evaluate(self, obs: Any, state: Any, mask: Any) -> ActorCriticOutput:
+        """Evaluate policy and critic on a batch, as sequences of one step."""
+        rows, recurrent_state, _ = self._inputs(obs, state, mask, None)
+        starts = torch.zeros(1, len(rows), device=self._device)
+        with exact_cudnn(self._device):
+            return self.agent.policy.forward_sequence(self.agent.prepare(rows)[None], recurrent_state, starts)
 
     def _distribution(self, params: DistParams, single: bool) -> Any:
         def out(part: Tensor) -> NDArray[np.float32]:

@@ -88,14 +88,17 @@ def test_a_model_acts_as_its_parameters_say(policy: str, kwargs: dict[str, Any])
         mask = np.array([step == 2, False])
         wanted, wanted_value, old_state = run(weights, obs, old_state, mask, kwargs.get("act_fun", "tanh"))
         np.testing.assert_allclose(model.action_probability(obs, state, mask), wanted, rtol=2e-4, atol=1e-6)
-        np.testing.assert_allclose(values(model, obs, state, mask), wanted_value, rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(model.value(obs, state, mask), wanted_value, rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(model.proba_step(obs, state, mask), wanted, rtol=2e-4, atol=1e-6)
+        actions, step_values, after, neglogp = model.step(obs, state, mask)
+        np.testing.assert_allclose(step_values, wanted_value, rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(neglogp, -np.log(wanted[[0, 1], actions]), rtol=2e-4, atol=1e-6)
+        best, _, _, _ = model.step(obs, state, mask, deterministic=True)
+        np.testing.assert_array_equal(best, wanted.argmax(1))
         _, state = model.predict(obs, state, mask)
-
-
-def values(model: PPO2, obs: Any, state: Any, mask: Any) -> Any:
-    rows, recurrent, _ = model._inputs(obs, state, mask, None)
-    starts = rows.new_zeros(1, len(rows))
-    return model.agent.policy.forward_sequence(rows[None], recurrent, starts).value[0].detach().numpy()
+        assert (after is None) == (state is None)
+        if after is not None and state is not None:
+            np.testing.assert_allclose(after, state, atol=1e-6)
 
 
 def test_nothing_is_changed_by_parameters_that_do_not_fit() -> None:

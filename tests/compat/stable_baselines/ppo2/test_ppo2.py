@@ -536,6 +536,17 @@ def test_masked_actions_are_never_taken() -> None:
         small_model().predict(np.zeros(4), action_masks=[1, 0])
 
 
+def test_a_step_is_not_clipped_to_the_bounds() -> None:
+    space = spaces.Box(-0.1, 0.1, (2,), np.float32)
+    model = small_model(env=DummyVecEnv([lambda: Picking(space, spaces.Box(-9, 300, (4,)))] * 2))
+    obs = np.zeros((50, 4), np.float32)
+    actions, _, state, neglogp = model.step(obs)
+    mean, std = model.action_probability(obs)
+    assert state is None and np.abs(actions).max() > 0.1
+    normal = (((actions - mean) / std) ** 2 / 2 + np.log(std) + np.log(2 * np.pi) / 2).sum(1)
+    np.testing.assert_allclose(neglogp, normal, rtol=1e-4)
+
+
 def test_an_observation_with_its_info_is_refused() -> None:
     model = small_model()
     with pytest.raises(ValueError, match=r"observation: must be an observation, got a tuple \(observation, info\)"):
