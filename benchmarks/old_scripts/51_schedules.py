@@ -3,6 +3,7 @@ from stable_baselines import PPO2
 from stable_baselines.common.callbacks import BaseCallback
 from stable_baselines.common.schedules import (
     ConstantSchedule, LinearSchedule, PiecewiseSchedule, Scheduler, constfn, get_schedule_fn, linear_interpolation)
+from stable_baselines.common.schedules import linear_schedule as linear_of_library
 
 assert ConstantSchedule(3).value(100) == 3
 linear = LinearSchedule(schedule_timesteps=100, initial_p=1.0, final_p=0.5)
@@ -33,6 +34,14 @@ model.learn(128)
 # asked once for each update: from 1 downwards
 assert sorted(set(asked), reverse=True) == [1.0, 0.75, 0.5, 0.25]
 assert callable(model.learning_rate) and model.learning_rate(0.5) == 1.5e-4
+
+# a schedule of the library survives in the file
+small = PPO2('MlpPolicy', 'CartPole-v1', n_steps=32, cliprange=constfn(0.1), learning_rate=linear_of_library)
+small.learn(32)
+small.save('small')
+small = PPO2.load('small', env=small.get_env())
+assert get_schedule_fn(small.cliprange)(0.5) == 0.1 and get_schedule_fn(small.learning_rate)(0.25) == 0.75
+small.learn(32)
 
 # a number becomes a function
 model = PPO2('MlpPolicy', 'CartPole-v1', n_steps=32, learning_rate=1e-3)
