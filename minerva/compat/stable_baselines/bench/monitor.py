@@ -95,13 +95,13 @@ class Monitor(Wrapper):
         """Take a step; after an episode, its record is in ``info["episode"]``."""
         if self.needs_reset:
             raise RuntimeError("step: the episode is over, or has not begun: call reset.")
-        result = tuple(self._inner.step(action))
-        observation, reward, *over, info = result
-        self.rewards.append(float(reward))
+        result = self._inner.step(action)
+        self.rewards.append(float(result[1]))
         self.total_steps += 1
-        if not any(over):
+        if not (result[2] or (len(result) == 5 and result[3])):
             return result
-        return (observation, reward, *over, {**info, "episode": self._end_episode(info)})
+        *before, info = result
+        return (*before, {**info, "episode": self._end_episode(info)})
 
     def _end_episode(self, info: dict[str, Any]) -> dict[str, Any]:
         self.needs_reset = True
