@@ -154,11 +154,7 @@ class AutoResetEnv:
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute where it is found: on the environment or on one that it wraps, else on the environment."""
-        chain = list(_chain(self.env))
-        owner = next(
-            (env for env in chain if name in getattr(env, "__dict__", {}) or hasattr(type(env), name)), chain[0]
-        )
-        setattr(owner, name, value)
+        setattr(next((env for env in _chain(self.env) if _has_own(env, name)), self.env), name, value)
 
     def call(self, name: str, args: Sequence[Any], kwargs: Info) -> Any:
         """Call a method of the environment or of one that it wraps."""
@@ -226,6 +222,12 @@ def _find(env: Any, name: str) -> Any:
         if found is not None:
             return found
     return None
+
+
+def _has_own(env: Any, name: str) -> bool:
+    """Return whether an environment has an attribute itself; an adapter has those of its environment."""
+    own = name in getattr(env, "__dict__", {}) or hasattr(type(env), name)
+    return own or (isinstance(env, GymnasiumAdapter) and hasattr(env, name))
 
 
 def _accepts(function: Any, name: str) -> bool:

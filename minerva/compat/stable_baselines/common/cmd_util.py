@@ -10,6 +10,7 @@ from typing import Any
 
 from minerva.callbacks.checks import positive_int
 from minerva.compat.auto_reset import EnvFactory
+from minerva.compat.gym.core import GymnasiumAdapter
 from minerva.compat.stable_baselines.common.vec_env.base_vec_env import VecEnv
 from minerva.compat.stable_baselines.common.vec_env.dummy_vec_env import DummyVecEnv
 from minerva.compat.stable_baselines.common.vec_env.subproc_vec_env import SubprocVecEnv
@@ -34,9 +35,8 @@ def make_vec_env(
         n_envs: Number of environments.
         seed: Environment i is seeded with ``seed + start_index + i``.
         start_index: Index of the first environment.
-        monitor_dir: Folder for the files of a `Monitor` around each environment, or None for no files: episodes are in
-            ``infos[i]["episode"]`` too.
-        wrapper_class: Wraps each environment.
+        monitor_dir: Folder for the files of the `Monitor` around each environment, or None for no files.
+        wrapper_class: Wraps each environment, outside the `Monitor`.
         env_kwargs: Arguments of the environment.
         vec_env_cls: `DummyVecEnv` (default) or `SubprocVecEnv`.
         vec_env_kwargs: Arguments of `vec_env_cls`.
@@ -54,12 +54,21 @@ def make_vec_env(
 
 
 def _make(factory: EnvFactory, file: Path | None, wrapper_class: Callable[[Any], Any] | None) -> Any:
-    env = factory()
-    if file is not None:
-        from minerva.compat.stable_baselines.bench.monitor import Monitor
+    from minerva.compat.stable_baselines.bench.monitor import Monitor
 
-        env = Monitor(env, str(file))
-    return env if wrapper_class is None else wrapper_class(env)
+    env = factory()
+    monitor = Monitor(env, file)
+    if wrapper_class is None:
+        return monitor
+    try:
+        return wrapper_class(monitor)
+    except TypeError as error:
+        if "gymnasium.Env" not in str(error):
+            raise
+    # A wrapper of Gymnasium, which accepts no other environments than Gymnasium's.
+    if monitor.file_handler is not None:
+        monitor.file_handler.close()
+    return Monitor(wrapper_class(env.gymnasium_env if isinstance(env, GymnasiumAdapter) else env), file)
 
 
 def env_factory(env_id: str | Callable[..., Any], env_kwargs: dict[str, Any] | None = None) -> EnvFactory:

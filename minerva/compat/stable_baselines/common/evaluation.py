@@ -38,7 +38,8 @@ def evaluate_policy(
         Mean and standard deviation of the returns, or, with `return_episode_rewards`, lists of returns and lengths.
 
     Raises:
-        ValueError: `env` holds more than one environment, or the mean does not exceed the threshold.
+        ValueError: `env` holds more than one environment.
+        AssertionError: The mean does not exceed the threshold.
     """
     n_eval_episodes = positive_int("n_eval_episodes", n_eval_episodes)
     is_vector = isinstance(env, VecEnv)
@@ -65,5 +66,5 @@ def evaluate_policy(
         lengths.append(episode_length)
     mean = float(np.mean(returns))
     if reward_threshold is not None and mean <= reward_threshold:
-        raise ValueError(f"reward_threshold: the mean return must exceed {reward_threshold:.2f}, got {mean:.2f}.")
+        raise AssertionError(f"reward_threshold: the mean return must exceed {reward_threshold:.2f}, got {mean:.2f}.")
     return (returns, lengths) if return_episode_rewards else (mean, float(np.std(returns)))

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.wrappers import ClipReward
+from gymnasium.wrappers import ClipReward, TimeLimit
 from stable_baselines3.common.env_util import make_vec_env as sb3_make_vec_env
 
 from minerva.compat.stable_baselines import DummyVecEnv, SubprocVecEnv, make_atari_env, make_vec_env
+from minerva.compat.stable_baselines.bench import Monitor
 from tests.compat.stable_baselines.samples import numpy_int
 from tests.environments.tiny_envs import Noisy
 
@@ -38,7 +39,10 @@ def test_processes() -> None:
 def test_environments_of_an_id_have_gyms_interface() -> None:
     venv = make_vec_env("CartPole-v1", numpy_int(2), env_kwargs={"sutton_barto_reward": True})
     assert isinstance(venv, DummyVecEnv)
+    assert isinstance(venv.envs[0], Monitor)
     assert venv.envs[0].reset().shape == (4,)
+    venv.set_attr("length", 0.7)  # of the environment, inside the Monitor
+    assert venv.envs[0].unwrapped.length == 0.7
     _, reward, done, _ = venv.envs[0].step(0)
     assert (reward, done) == (0, False)
 
@@ -49,7 +53,7 @@ def test_mistakes_are_refused() -> None:
 
 
 def test_episodes_are_written_to_files(tmp_path: Path) -> None:
-    venv = make_vec_env("CartPole-v1", 2, start_index=3, monitor_dir=str(tmp_path / "logs"))
+    venv = make_vec_env("CartPole-v1", 2, None, 3, str(tmp_path / "logs"), lambda env: TimeLimit(env, 9))
     venv.reset()
     infos: list[Any] = []
     while len(infos) < 3:

@@ -97,7 +97,7 @@ def test_a_summary_and_a_threshold() -> None:
     returns = np.array(seen).reshape(3, 5).sum(1)
     assert mean == pytest.approx(returns.mean(), rel=1e-5)
     assert std == pytest.approx(returns.std(), rel=1e-5)
-    with pytest.raises(ValueError, match=r"the mean return must exceed 1000"):
+    with pytest.raises(AssertionError, match=r"the mean return must exceed 1000"):
         evaluate_policy(model, venv, n_eval_episodes=1, reward_threshold=1000)
     with pytest.raises(ValueError, match="must hold one environment for an evaluation, got 2"):
         evaluate_policy(model, DummyVecEnv([cart_pole] * 2))
