@@ -12,6 +12,7 @@ import json
 import re
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,13 @@ from minerva.compat.stable_baselines.common.policies import (
     CUSTOM_FUNCTION,
     LSTM,
     POLICIES,
+    ActorCriticPolicy,
+    FeedForwardPolicy,
+    LstmPolicy,
     activation_name,
 )
-from minerva.environments.spaces import space_to_plain
+from minerva.environments.spaces import flat_size, space_to_plain
+from minerva.networks.heads import head_for
 from minerva.utils.schedules import FUNCTION
 
 Arrays = dict[str, NDArray[Any]]
@@ -69,7 +74,7 @@ def read_stable_baselines_file(path: Path, given: dict[str, Any]) -> dict[str, A
     """
     try:
         data, parameters = _contents(path)
-        architecture = _architecture(parameters)
+        architecture = architecture_of(parameters)
     except CheckpointError:
         raise
     except Exception as error:  # whatever a damaged file leads to
@@ -130,8 +135,11 @@ def _check_size(archive: zipfile.ZipFile, path: Path) -> None:
         raise CheckpointError(f"checkpoint: {path} must hold at most {MAX_BYTES:,} bytes, got {size:,}.")
 
 
-def _architecture(parameters: Arrays) -> dict[str, Any]:
-    """Tell the arguments of a policy from names and shapes; the order of names tells what is before the LSTM."""
+def architecture_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `FeedForwardPolicy` or `LstmPolicy` that names and shapes of parameters tell.
+
+    The order of names tells what is before the LSTM. An activation function cannot be told.
+    """
     order = list(parameters)
     recurrent = "model/lstm1/wh:0" in parameters
     core = order.index("model/lstm1/wx:0") if recurrent else len(order)
@@ -150,6 +158,34 @@ def _architecture(parameters: Arrays) -> dict[str, Any]:
     shared, after = sizes.get(("shared_fc", False), []), sizes.get(("shared_fc", True), [])
     separate = {name: sizes.get((f"{name}_fc", recurrent), []) for name in ("pi", "vf")}
     return {**plain, "net_arch": [*shared, *([LSTM] if recurrent else []), *after, separate]}
+
+
+def check_networks(
+    policy: ActorCriticPolicy, observation_space: Space[Any], action_space: Space[Any], parameters: Mapping[str, Any]
+) -> None:
+    """Check that a file's parameters are those of the networks that are described beside them, before they are built.
+
+    Raises:
+        ValueError: They are of other networks.
+    """
+    told = architecture_of(parameters)
+    kind = LstmPolicy if "n_lstm" in told else FeedForwardPolicy
+    theirs = kind(**told)
+    for name in ("lstm_units", "layer_norm", *(("extraction", "layers") if policy.extraction == "mlp" else ())):
+        ours, other = getattr(policy, name), getattr(theirs, name)
+        if ours != other:
+            raise ValueError(f"{name}: must be {other}, as the parameters are, got {ours}.")
+    outputs, wanted = parameters["model/pi/w:0"].shape[-1], head_for(action_space).size
+    if outputs != wanted:
+        raise ValueError(f"model/pi/w:0: must have {wanted} outputs for {action_space}, got {outputs}.")
+    if policy.extraction == "mlp":
+        inputs, wanted = len(_first_layer(parameters)), flat_size(observation_space)
+        if inputs != wanted:
+            raise ValueError(f"observation_space: must have {inputs} numbers, as the parameters have, got {wanted}.")
+
+
+def _first_layer(parameters: Mapping[str, Any]) -> Any:
+    return next(array for name, array in parameters.items() if name.endswith(("fc0/w:0", "lstm1/wx:0", "pi/w:0")))
 
 
 def _plain_setting(value: Any, default: Any) -> Any:
@@ -201,8 +237,7 @@ def _observation_space(described: Any, parameters: Arrays) -> Space[Any]:
         raise ValueError(
             "observation_space: cannot be told from this file; pass it: PPO2.load(path, observation_space=...)."
         )
-    first = next(array for name, array in parameters.items() if name.endswith(("fc0/w:0", "lstm1/wx:0", "pi/w:0")))
-    return spaces.Box(-np.inf, np.inf, (len(first),), np.float32)
+    return spaces.Box(-np.inf, np.inf, (len(_first_layer(parameters)),), np.float32)
 
 
 def _action_space(described: Any, parameters: Arrays) -> Space[Any]:

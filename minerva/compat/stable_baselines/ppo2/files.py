@@ -20,9 +20,14 @@ from minerva.compat.stable_baselines.common.policies import (
     ActorCriticPolicy,
     FeedForwardPolicy,
     LstmPolicy,
+    make_policy,
     plain_kwargs,
 )
-from minerva.compat.stable_baselines.common.save_util import is_stable_baselines_file, read_stable_baselines_file
+from minerva.compat.stable_baselines.common.save_util import (
+    check_networks,
+    is_stable_baselines_file,
+    read_stable_baselines_file,
+)
 from minerva.compat.stable_baselines.ppo2.parameters import (
     Parameter,
     UnusedHead,
@@ -35,12 +40,35 @@ from minerva.compat.stable_baselines.ppo2.settings import SETTINGS, loaded_setti
 from minerva.compat.stable_baselines.ppo2.trainer import PPO2Trainer
 from minerva.environments.spaces import space_from_plain, space_to_plain
 from minerva.trainers.ppo.agent import Agent
+from minerva.utils.structure import StructureError, anything, check, dict_of, expect, optional
 
 KIND = "ppo2"
 FILE_OBJECT = "file object"
 """What a file object is called in errors."""
 _IGNORED = ("n_cpu_tf_sess", "_init_setup_model")
 """Arguments of `PPO2` that a file does not hold."""
+
+
+def _tensor(value: Any, name: str) -> None:
+    expect(isinstance(value, torch.Tensor), name, "must be a tensor", value)
+
+
+_FORM = {
+    "format": 0,
+    "versions": anything,
+    "algorithm": "",
+    "policy": "",
+    "policy_kwargs": dict_of(anything),
+    "architecture": dict_of(anything),
+    "settings": dict_of(anything),
+    "seed": optional(0),
+    "num_timesteps": 0,
+    "observation_space": anything,  # checked where it is built
+    "action_space": anything,
+    "mask_dim": 0,
+    "parameters": dict_of(_tensor),
+    "optimizer": optional(dict_of(anything)),
+}
 
 
 class Files:
@@ -174,18 +202,21 @@ class Files:
             policy = LstmPolicy if "n_lstm" in policy_kwargs else FeedForwardPolicy
         settings = {**loaded_settings(saved["settings"]), **given, "_init_setup_model": False}
         policy_kwargs = saved["policy_kwargs"] if policy_kwargs is None else policy_kwargs
+        observation_space, action_space = (
+            space_from_plain(saved[f"{name}_space"]) for name in ("observation", "action")
+        )
         make: Any = cls
         model = make(policy, None, policy_kwargs=policy_kwargs, seed=seed, **settings)
         model._spawn_seed(seed)
-        model._build(
-            space_from_plain(saved["observation_space"]), space_from_plain(saved["action_space"]), saved["mask_dim"]
-        )
+        networks = make_policy(policy, policy_kwargs, observation_space, action_space)
         try:
+            check_networks(networks, observation_space, action_space, saved["parameters"])
+            model._build(observation_space, action_space, saved["mask_dim"])
             model.load_parameters(saved["parameters"])
-        except (KeyError, RuntimeError, ValueError) as error:
+        except (IndexError, KeyError, RuntimeError, ValueError) as error:
             raise CheckpointError(
-                f"checkpoint: the parameters of {load_path} are not those of {model.policy.__name__} with "
-                f"{policy_kwargs} ({error.args[0]})"
+                f"checkpoint: {load_path} has other parameters than {type(networks).__name__} with {policy_kwargs} "
+                f"({error.args[0]})"
             ) from error
         model._optimizer_state = saved["optimizer"]
         model.num_timesteps = saved["num_timesteps"]
@@ -213,4 +244,8 @@ class Files:
             raise CheckpointError(
                 f"checkpoint: {path} was saved by an older Minerva; train again, or use the Minerva that wrote it."
             )
+        try:
+            check(saved, _FORM, "checkpoint")
+        except StructureError as error:
+            raise checkpointing.unusable(path, error) from error
         return saved

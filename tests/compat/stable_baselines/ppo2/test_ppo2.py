@@ -708,3 +708,24 @@ def test_custom_policies_are_saved(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.action_probability(obs), model.action_probability(obs))
     described.save(tmp_path / "again")
     assert_same(PPO2.load(tmp_path / "again"), model)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("policy_kwargs", {"layers": [2**40]}, "layers: must be Layers"),
+        ("policy_kwargs", {"layers": []}, "layers: must be Layers"),
+        ("observation_space", {"kind": "Discrete", "n": 2**40, "start": 0}, "observation_space: must have 4 numbers"),
+        ("action_space", {"kind": "Discrete", "n": 2**40, "start": 0}, "model/pi/w:0: must have 1099511627776 outputs"),
+        ("parameters", {}, "has other parameters than MlpPolicy"),
+        ("parameters", {"model/pi_fc0/w:0": torch.zeros(1)}, "has other parameters than MlpPolicy"),
+        ("parameters", {"model/pi/w:0": 3}, "checkpoint.parameters.model/pi/w:0: must be a tensor, got 3"),
+        ("settings", 3, "checkpoint.settings: must be a dict, got 3"),
+        ("num_timesteps", -1, "checkpoint.num_timesteps: must lie between 0"),
+    ],
+)
+def test_files_that_were_altered_are_refused(tmp_path: Path, part: str, value: Any, message: str) -> None:
+    model = small_model()
+    minerva.checkpointing.write(tmp_path / "model.zip", {**model._checkpoint(), part: value})
+    with pytest.raises(CheckpointError, match=message):
+        PPO2.load(tmp_path / "model")
