@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-import minerva
 from minerva.compat import aliases
 from minerva.compat.aliases.renaming import renamed
 
@@ -58,7 +57,7 @@ def run(path: Path, source: bytes, arguments: Sequence[str]) -> None:
     """
     sys.argv = [str(path), *arguments]
     sys.path[0] = str(path.resolve().parent)
-    package = str(Path(minerva.__file__).parents[1])
+    package = str(Path(__file__).parents[3])
     if package not in sys.path:  # it was found in the current folder
         sys.path.append(package)
     aliases.install()
