@@ -43,6 +43,7 @@ class Side:
     """One of the two versions, in its process."""
 
     def __init__(self, tree: Path, env: str, fields: dict[str, Any], core: int) -> None:
+        self._tree = tree
         command = [sys.executable, "-W", "ignore", str(WORKER), json.dumps([env, fields])]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tree,
@@ -63,7 +64,7 @@ class Side:
         for line in self._process.stdout:  # what the run prints itself is passed over
             if line.startswith("turn "):
                 return line.split()[1]
-        raise RuntimeError(f"{self._process.args}: the process ended, with the code {self._process.wait()}.")
+        raise RuntimeError(f"The process of {self._tree} ended, with the code {self._process.wait()}.")
 
     def close(self) -> None:
         """End the process."""
