@@ -258,6 +258,16 @@ def test_plot_writes_a_figure_and_prints_where(run: Path, capsys: pytest.Capture
     assert "<svg" in svg.read_text()
 
 
+def test_plot_searches_folders_and_takes_labels(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    svg = tmp_path / "found.svg"
+    assert answer(capsys, "plot", str(run.parent), "--label", "mine", "--out", str(svg)) == f"{svg}\n"
+    assert "mine" in svg.read_text()
+    assert main(["plot", str(run), "--label", "one", "two"]) == 2
+    assert "label: must be one per folder, 1, got 2." in capsys.readouterr().err
+    assert main(["plot", str(run), "--group-by", "gama", "--out", str(svg)]) == 2
+    assert "group_by: 'gama' is not a setting of these runs." in capsys.readouterr().err
+
+
 def test_presets_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
     text = answer(capsys, "presets", "ppo")
     assert text in answer(capsys, "presets")

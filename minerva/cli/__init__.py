@@ -313,12 +313,17 @@ def _evaluate(options: EvaluateOptions) -> None:
 def _plot(options: PlotOptions) -> None:
     if not options.runs:
         raise UsageError("plot: give the folder of at least one run, such as runs/ppo/HalfCheetah-v5/*.")
+    if options.label and len(options.label) != len(options.runs):
+        raise UsageError(f"label: must be one per folder, {len(options.runs)}, got {len(options.label)}.")
     from minerva.report.curves import plot_curves
-    from minerva.report.runs import read_run
+    from minerva.report.runs import find_runs, read_run
 
-    records = [read_run(run) for run in options.runs]
+    found = {run.resolve(): (run, k) for k, folder in enumerate(options.runs) for run in find_runs(folder)}
+    records = [read_run(run) for run, _ in found.values()]
+    labels = [options.label[k] for _, k in found.values()] if options.label else None
     default = records[0].folder / "learning_curve.png" if len(records) == 1 else Path("learning_curves.png")
-    print(plot_curves(records, options.out or default, options.metric))
+    out = options.out or default
+    print(plot_curves(records, out, options.metric, group_by=options.group_by or None, labels=labels))
 
 
 def _presets(options: PresetsOptions) -> None:

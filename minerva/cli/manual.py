@@ -9,7 +9,7 @@ SYNOPSIS
     minerva train --resume RUN [--total-steps N]
     minerva bench ALGO --env ID [--seconds S] [--json FILE] [--FIELD VALUE ...]
     minerva evaluate RUN [--episodes N] [--stochastic] [--best]
-    minerva plot RUN... [--out FILE] [--metric NAME]
+    minerva plot RUN... [--out FILE] [--metric NAME] [--group-by FIELD...] [--label TEXT...]
     minerva presets [ALGO]
     minerva envs [PATTERN]
     minerva annotate PATH [--out DIR] [--single-file FILE] [--check] [--tests DIR]

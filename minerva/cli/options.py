@@ -65,17 +65,22 @@ class EvaluateOptions:
 class PlotOptions:
     """Plot the learning curves of runs.
 
-    Runs of one algorithm on one environment count as seeds of one experiment: the plot shows their mean with its 95%
-    interval.
+    Runs of one algorithm on one environment with the same settings count as seeds of one experiment: the plot shows
+    their mean with its 95% interval.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
-    """Folders of runs."""
+    """Folders of runs, or folders in which runs are looked for, such as runs/ppo."""
     out: Path | None = None
     """File to write: PNG, SVG or PDF, according to its suffix. By default learning_curve.png in the run's folder, or
     learning_curves.png in the current folder for several runs."""
     metric: str = "eval/return_mean"
     """Metric to plot: a name in metrics.csv."""
+    group_by: tuple[str, ...] = ()
+    """Settings that tell experiments apart. By default all that differ between the runs and change their result, which
+    workers, console, tracking, checkpoints and the frequency of evaluations do not."""
+    label: tuple[str, ...] = ()
+    """A label for each of the given folders, in place of algorithm and settings; its runs count as one experiment."""
 
 
 @dataclass(frozen=True)

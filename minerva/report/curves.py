@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minerva.report.groups import Group, group_runs
 from minerva.report.runs import RunRecord, Series
 from minerva.report.statistics import mean_interval
 
@@ -21,7 +22,6 @@ FloatArray = NDArray[np.float64]
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 _GRID_POINTS = 200
-_RESAMPLES = 2_000
 
 # Okabe and Ito's palette, which is safe for color-blind readers; the strongest colors come first.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -61,7 +61,6 @@ _STYLE: Any = {
     "svg.fonttype": "none",  # keeps text as text: it can be searched and set in the paper's font
     "svg.hashsalt": "minerva",  # the same runs give the same file
 }
-_NAMES = {"vmpo": "V-MPO"}  # names that are not just upper case
 _LABELS = {
     "eval/return_mean": "Return",
     "eval/return_median": "Median return",
@@ -72,20 +71,27 @@ _LABELS = {
 
 
 def plot_curves(
-    runs: Sequence[RunRecord], out: Path, metric: str = "eval/return_mean", title: str | None = None
+    runs: Sequence[RunRecord],
+    out: Path,
+    metric: str = "eval/return_mean",
+    title: str | None = None,
+    group_by: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Path:
     """Plot the learning curves of runs, one panel per environment.
 
-    Runs of one algorithm on one environment are seeds of one experiment: a thin line each, their mean over the steps
-    that all of them have reached, and a band for the bootstrap 95% interval of the mean. A single run is one line. If
-    it is the only run in the figure, the plot also shows one standard deviation over evaluation episodes and the mean
-    return of training episodes.
+    Runs of one algorithm with the same settings are seeds of one experiment: a thin line each, their mean over the
+    steps that all of them have reached, and a band for Student's 95% interval of the mean. Labels name the settings
+    that differ. A single run is one line. If it is the only run in the figure, the plot also shows one standard
+    deviation over evaluation episodes and the mean return of training episodes.
 
     Args:
         runs: The runs, as `read_run` returns them.
         out: The file to write: PNG, SVG or PDF, according to its suffix. Missing folders are created.
         metric: Name of the metric to plot.
         title: Title of the figure; by default only the environment ids are shown.
+        group_by: Fields of the settings that tell experiments apart (default: all that differ and change the result).
+        labels: A label for each run, in place of algorithm and settings: runs with the same label are one experiment.
 
     Returns:
         The path of the file.
@@ -97,7 +103,7 @@ def plot_curves(
     out = Path(out)
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"out: the file name must end in {', '.join(_SUFFIXES)}, got {out}.")
-    panels = _group(runs, metric)
+    panels = group_runs(*_with_metric(runs, metric, labels), group_by)
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -106,8 +112,8 @@ def plot_curves(
             'matplotlib, which plots the curves, is not installed: pip install "minerva-rl[report]".'
         ) from error
 
-    algorithms = list(dict.fromkeys(algorithm for groups in panels.values() for algorithm in groups))
-    colors = {algorithm: _COLORS[k % len(_COLORS)] for k, algorithm in enumerate(algorithms)}
+    names = list(dict.fromkeys(group.label for groups in panels.values() for group in groups))
+    colors = {name: _COLORS[k % len(_COLORS)] for k, name in enumerate(names)}
     columns = 2 if len(panels) == 4 else min(len(panels), 3)
     rows = math.ceil(len(panels) / columns)
     width, height = (6.4, 4.0) if len(panels) == 1 else (4.2 * columns, 3.2 * rows)
@@ -117,16 +123,16 @@ def plot_curves(
         figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # type: ignore[union-attr,call-arg]
         for k, (env_id, groups) in enumerate(panels.items()):
             axes = figure.add_subplot(rows, columns, k + 1)
-            for algorithm, members in groups.items():
-                if len(members) == 1:
-                    _draw_run(axes, members[0], metric, colors[algorithm], alone=len(runs) == 1)
+            for group in groups:
+                if len(group.runs) == 1:
+                    _draw_run(axes, group, metric, colors[group.label], alone=len(runs) == 1)
                 else:
-                    _draw_seeds(axes, members, metric, colors[algorithm])
+                    _draw_seeds(axes, group, metric, colors[group.label])
             _label(axes, groups, metric, bottom=k + columns >= len(panels), left=k % columns == 0)
             axes.set_title(title if title and len(panels) == 1 else env_id)
             facts = [env_id] if title and len(panels) == 1 else []
             if len(runs) == 1:
-                facts.append(f"{_name(runs[0].algorithm)}, seed {runs[0].seed}")
+                facts.append(f"{groups[0].label}, seed {runs[0].seed}")
             axes.set_title(" · ".join(facts), loc="right", fontsize=9, fontweight="normal", color=_GREY)
         if title and len(panels) > 1:
             figure.suptitle(title, fontsize=12, fontweight="bold", color=_INK)
@@ -173,18 +179,19 @@ def smooth(series: Series, bins: int = 60) -> tuple[FloatArray, FloatArray]:
     return np.bincount(index, steps) / count, np.bincount(index, values) / count
 
 
-def _group(runs: Sequence[RunRecord], metric: str) -> dict[str, dict[str, list[RunRecord]]]:
-    """Group the runs that have the metric by environment and algorithm, in order of first appearance."""
+def _with_metric(
+    runs: Sequence[RunRecord], metric: str, labels: Sequence[str] | None
+) -> tuple[list[RunRecord], list[str] | None]:
+    """Return the runs that have the metric, and their labels."""
     if not runs:
         raise ValueError("runs: must hold at least one run, got none; give the folder of a run.")
-    panels: dict[str, dict[str, list[RunRecord]]] = {}
-    for run in runs:
-        if metric in run.metrics and np.isfinite(run.metrics[metric].values).any():
-            panels.setdefault(run.env_id, {}).setdefault(run.algorithm, []).append(run)
-    if not panels:
+    if labels is not None and len(labels) != len(runs):
+        raise ValueError(f"labels: must be one per run, {len(runs)}, got {len(labels)}.")
+    kept = [k for k, run in enumerate(runs) if metric in run.metrics and np.isfinite(run.metrics[metric].values).any()]
+    if not kept:
         known = ", ".join(sorted({name for run in runs for name in run.metrics})) or "none yet"
         raise ValueError(f"metric: {runs[0].folder} has no value of {metric!r}; its metrics are: {known}.")
-    return panels
+    return [runs[k] for k in kept], None if labels is None else [labels[k] for k in kept]
 
 
 def _mean_per_step(series: Series) -> tuple[FloatArray, FloatArray]:
@@ -195,11 +202,12 @@ def _mean_per_step(series: Series) -> tuple[FloatArray, FloatArray]:
     return steps.astype(np.float64), values
 
 
-def _draw_run(axes: Axes, run: RunRecord, metric: str, color: str, alone: bool) -> None:
+def _draw_run(axes: Axes, group: Group, metric: str, color: str, alone: bool) -> None:
     """Plot one run; if it is alone in the figure, with all that is known about its returns."""
+    (run,) = group.runs
     steps, values = _mean_per_step(run.metrics[metric])
     of_returns = alone and metric == "eval/return_mean"
-    label = "evaluation: mean of the episodes" if of_returns else f"{_name(run.algorithm)}, seed {run.seed}"
+    label = "evaluation: mean of the episodes" if of_returns else f"{group.label}, seed {run.seed}"
     marker = "o" if alone and len(steps) <= 60 else _marker(steps)
     axes.plot(steps, values, color=color, linewidth=2.0, marker=marker, markersize=3.2, label=label, zorder=3)
     if of_returns and "eval/return_std" in run.metrics:
@@ -213,23 +221,23 @@ def _draw_run(axes: Axes, run: RunRecord, metric: str, color: str, alone: bool) 
         axes.plot(steps, values, color=_GREY, alpha=0.75, linewidth=1.0, label="training episodes, smoothed", zorder=2)
 
 
-def _draw_seeds(axes: Axes, runs: Sequence[RunRecord], metric: str, color: str) -> None:
+def _draw_seeds(axes: Axes, group: Group, metric: str, color: str) -> None:
     """Plot the seeds of one experiment."""
-    for run in runs:
+    for run in group.runs:
         steps, values = _mean_per_step(run.metrics[metric])
         axes.plot(steps, values, color=color, linewidth=0.7, alpha=0.35, marker=_marker(steps), zorder=2)
-    label = f"{_name(runs[0].algorithm)}, {len(runs)} seeds"
-    grid, values = common_curve([run.metrics[metric] for run in runs])
+    label = f"{group.label}, {len(group.runs)} seeds"
+    grid, values = common_curve([run.metrics[metric] for run in group.runs])
     if len(grid) == 0:  # the runs have no step in common
         axes.plot([], [], color=color, linewidth=0.7, label=label)
         return
-    low, high = mean_interval(values, resamples=_RESAMPLES)
+    low, high = mean_interval(values)
     axes.fill_between(grid, low, high, color=color, alpha=0.18, linewidth=0, zorder=1)
     mean = values.mean(axis=0)
     axes.plot(grid, mean, color=color, linewidth=2.2, marker=_marker(grid), label=label, zorder=3)
 
 
-def _label(axes: Axes, groups: dict[str, list[RunRecord]], metric: str, *, bottom: bool, left: bool) -> None:
+def _label(axes: Axes, groups: Sequence[Group], metric: str, *, bottom: bool, left: bool) -> None:
     """Label a panel's axes and lines."""
     from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
@@ -242,14 +250,10 @@ def _label(axes: Axes, groups: dict[str, list[RunRecord]], metric: str, *, botto
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
     axes.tick_params(length=0)
     axes.margins(x=0.015)
-    of_seeds = any(len(members) > 1 for members in groups.values())
+    of_seeds = any(len(group.runs) > 1 for group in groups)
     head = "mean and 95% interval" if of_seeds else None
     legend = axes.legend(loc="best", handlelength=1.6, alignment="left", title=head, title_fontsize=8)
     legend.get_title().set_color(_GREY)
-
-
-def _name(algorithm: str) -> str:
-    return _NAMES.get(algorithm, algorithm.upper())
 
 
 def _marker(steps: FloatArray) -> str | None:

@@ -71,6 +71,16 @@ def read_run(folder: Path) -> RunRecord:
         raise ValueError(f"run: {folder} cannot be read: {error}; {_REMEDY}") from error
 
 
+def find_runs(folder: Path) -> list[Path]:
+    """Return the folders of runs in a folder, itself included, sorted; the folder itself if there are none."""
+    folder = Path(folder)
+    if (folder / "config.json").exists():
+        return [folder]
+    return sorted(file.parent for file in folder.rglob("config.json") if (file.parent / "metrics.csv").exists()) or [
+        folder
+    ]
+
+
 _REMEDY = "give a folder that `minerva train` wrote, such as runs/<algo>/<env>/<time>-seed<k>."
 
 

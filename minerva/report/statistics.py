@@ -23,9 +23,9 @@ class Summary:
     iqm: float
     """Interquartile mean: the mean without the lowest and the highest quarter."""
     low: float
-    """Lower end of the mean's bootstrap 95% interval; NaN for a single return."""
+    """Lower end of the mean's 95% interval; NaN for a single return."""
     high: float
-    """Upper end of the mean's bootstrap 95% interval; NaN for a single return."""
+    """Upper end of the mean's 95% interval; NaN for a single return."""
     minimum: float
     """Minimum."""
     maximum: float
@@ -33,7 +33,7 @@ class Summary:
 
 
 def summarize(returns: ArrayLike) -> Summary:
-    """Compute statistics of returns of any shape, with a bootstrap 95% interval of the mean.
+    """Compute statistics of returns of any shape, with a 95% interval of the mean.
 
     The interquartile mean follows Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
     Precipice", and the rliable library: ``floor(n / 4)`` returns are cut at each end, so for n < 4 it is the mean.
@@ -64,35 +64,25 @@ def summarize(returns: ArrayLike) -> Summary:
     )
 
 
-def mean_interval(
-    values: NDArray[np.float64], resamples: int = 10_000
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute the bootstrap percentile 95% interval of the mean over the first axis; equal values give equal intervals.
+def mean_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Compute Student's 95% interval of the mean over the first axis; equal values give equal ends.
+
+    It covers the true mean in 95 of 100 cases from two values on, if they are normal, and in 93 if they are moderately
+    skewed; the percentile bootstrap of three values is at most as wide as they are apart, and covers it in 75.
 
     Args:
-        values: Values `[n, k]`. Whole rows are resampled, so that the interval of a curve is itself a curve.
-        resamples: Number of bootstrap samples.
+        values: Values `[n, k]`.
 
     Returns:
         Lower and upper ends `[k]`; NaN where n is 1.
     """
-    if len(values) < 2:
+    n = len(values)
+    if n < 2:
         return np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
-    # Imported here: it takes half a second.
-    from scipy.stats import bootstrap
+    from scipy.special import stdtrit  # imported here, because not every command needs it
 
-    result = bootstrap(
-        (values,),
-        np.mean,
-        n_resamples=resamples,
-        batch=max(1, 10_000_000 // values.size),  # resampled values in memory at a time: 80 MB
-        vectorized=True,
-        axis=0,
-        confidence_level=0.95,
-        method="percentile",
-        random_state=np.random.default_rng(0),
-    )
-    low, high = result.confidence_interval
     # The mean of equal numbers may differ from them in the last bit.
     equal = np.ptp(values, axis=0) == 0.0
-    return np.where(equal, values[0], low), np.where(equal, values[0], high)
+    mean = np.where(equal, values[0], values.mean(axis=0))
+    half = np.where(equal, 0.0, stdtrit(n - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(n))
+    return mean - half, mean + half

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 
+from benchmarks.coverage import coverage
 from minerva.report import summarize
 from minerva.report.statistics import mean_interval
 
@@ -34,23 +34,26 @@ def test_the_interquartile_mean(returns: list[float], iqm: float) -> None:
     assert summarize(returns).iqm == pytest.approx(iqm, abs=1e-12)
 
 
-def test_the_interval_is_the_percentiles_of_every_resample() -> None:
-    values = np.array([0.0, 1.0, 5.0, 7.0])
-    # All 256 ways to draw four of four with replacement: the distribution that the bootstrap samples.
-    means = np.sort([np.mean(draw) for draw in itertools.product(values, repeat=4)])
+def test_the_interval_is_that_of_the_worked_example_of_a_textbook() -> None:
+    # NIST/SEMATECH e-Handbook 1.3.5.2: 195 values with mean 9.261460, deviation 0.022789: 9.258242 to 9.264679.
+    deviations = [*[1.0, -1.0] * 97, 0.0]
+    values = 9.261460 + np.array(deviations) * 0.022789 / np.std(deviations, ddof=1)
     s = summarize(values)
-    # 2.5% of 256 are 6.4 draws: four zeros once, then three zeros and a one four times, then two of each, so 1/2;
-    # above, four sevens once, then three sevens and a five four times, then two of each, so 6.
-    assert means[6] == s.low == 0.5
-    assert means[-7] == s.high == 6.0
+    assert (s.low, s.high) == pytest.approx((9.258242, 9.264679), abs=1.5e-6)
 
 
-def test_the_interval_agrees_with_the_normal_one_on_many_values() -> None:
-    values = np.random.default_rng(1).normal(10.0, 2.0, 2_000)
-    s = summarize(values)
-    half = 1.96 * values.std() / math.sqrt(2_000)
-    assert s.low == pytest.approx(s.mean - half, abs=0.1 * half)
-    assert s.high == pytest.approx(s.mean + half, abs=0.1 * half)
+def test_the_interval_of_three_values_by_hand() -> None:
+    # t(0.975) with two degrees of freedom is 4.302653; the deviation of 1, 2, 3 is 1.
+    s = summarize([1.0, 2.0, 3.0])
+    assert (s.low, s.high) == pytest.approx((2 - 4.302653 / math.sqrt(3), 2 + 4.302653 / math.sqrt(3)), abs=1e-6)
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize(("returns", "at_least", "at_most"), [("normal", 93.0, 97.0), ("gamma", 92.0, 97.0)])
+def test_intervals_cover_the_mean_as_often_as_they_say(
+    seeds: int, returns: str, at_least: float, at_most: float
+) -> None:
+    assert at_least <= 100 * coverage(returns, seeds, 40_000) <= at_most
 
 
 def test_the_same_returns_give_the_same_interval() -> None:
@@ -83,14 +86,9 @@ def test_returns_that_cannot_be_summarized(returns: list[float], message: str) -
 def test_intervals_of_a_curve() -> None:
     values = np.random.default_rng(3).normal(size=(5, 4))
     values[:, 3] = 0.1
-    low, high = mean_interval(values, resamples=500)
+    low, high = mean_interval(values)
     assert low.shape == high.shape == (4,)
     for k in range(3):
         assert low[k] < values[:, k].mean() < high[k]
     assert low[3] == high[3] == 0.1
-    # Whole rows are resampled: a column that is another plus a constant has the same interval plus that constant.
-    shifted = np.stack([values[:, 0], values[:, 0] + 7.0], axis=1)
-    low, high = mean_interval(shifted, resamples=500)
-    np.testing.assert_allclose(low[1] - low[0], 7.0)
-    np.testing.assert_allclose(high[1] - high[0], 7.0)
     assert np.isnan(mean_interval(values[:1])[0]).all()

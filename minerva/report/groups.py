@@ -1,0 +1,141 @@
+"""Tell which runs are seeds of one experiment."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from minerva.report.runs import RunRecord
+
+SAME_RESULT = frozenset(
+    {
+        "checkpoint_interval", "checkpoint_minutes", "compile", "console", "eval_episodes", "eval_interval",
+        "full_tensorboard_log", "log_interval", "num_workers", "pool_threads", "tensorboard", "torch_threads",
+        "vectorization", "wandb", "wandb_project",
+    }
+)  # fmt: skip
+"""Fields that do not change what a run learns, but for rounding: runs that differ in them are one experiment."""
+_NAMES = {"vmpo": "V-MPO"}  # names that are not just upper case
+_SCHEDULES = ("lin_", "cos_", "exp_")
+_LABEL = 48
+"""Characters of a value in a label."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seeds alone, or that were given one label."""
+
+    label: str
+    runs: list[RunRecord]
+
+
+def group_runs(
+    runs: Sequence[RunRecord], labels: Sequence[str] | None = None, group_by: Sequence[str] | None = None
+) -> dict[str, list[Group]]:
+    """Group runs by environment, and there by algorithm and settings, in order of first appearance.
+
+    Args:
+        runs: The runs. Of a group's runs with the same seed, the longest counts; a warning names the others.
+        labels: A label for each run, in place of algorithm and settings: runs with the same label are one group.
+        group_by: Fields of the settings that tell groups apart (default: all that differ and change the result).
+
+    Raises:
+        ValueError: No run has a field of `group_by`.
+    """
+    settings = [_settings(run) for run in runs]
+    known = {name for one in settings for name in one}
+    for name in group_by or ():
+        if name not in known:
+            raise ValueError(f"group_by: {name!r} is not a setting of these runs. They are {', '.join(sorted(known))}.")
+    panels: dict[str, dict[tuple[str, ...], list[RunRecord]]] = {}
+    fields = _fields_of([run.algorithm for run in runs], settings, group_by)
+    for k, run in enumerate(runs):
+        values = [_text(settings[k].get(name)) for name in fields[run.algorithm]]
+        key = (labels[k],) if labels is not None else (run.algorithm, *values)
+        panels.setdefault(run.env_id, {}).setdefault(key, []).append(run)
+    return {
+        env_id: [
+            Group(key[0] if labels is not None else label, _one_per_seed(members))
+            for (key, members), label in zip(groups.items(), _labels(list(groups), fields), strict=True)
+        ]
+        for env_id, groups in panels.items()
+    }
+
+
+def algorithm_name(algorithm: str) -> str:
+    """Return an algorithm's name as it is written in prose."""
+    return _NAMES.get(algorithm, algorithm.upper())
+
+
+def _settings(run: RunRecord) -> dict[str, Any]:
+    """Return a run's settings, with its length where that changes the result: schedules end with the run."""
+    scheduled = run.config.get("anneal_lr") or any(
+        isinstance(value, str) and value.startswith(_SCHEDULES) for value in run.config.values()
+    )
+    return {**run.config, **({"total_steps": run.total_steps} if scheduled else {})}
+
+
+def _fields_of(
+    algorithms: Sequence[str], settings: Sequence[dict[str, Any]], group_by: Sequence[str] | None
+) -> dict[str, list[str]]:
+    """Return the fields that tell an algorithm's groups apart. A field that some run does not have tells nothing."""
+    found: dict[str, list[str]] = {}
+    for algorithm in dict.fromkeys(algorithms):
+        configs = [one for name, one in zip(algorithms, settings, strict=True) if name == algorithm]
+        shared = [name for name in configs[0] if all(name in config for config in configs)]
+        wanted = [name for name in shared if name not in SAME_RESULT] if group_by is None else group_by
+        found[algorithm] = [name for name in wanted if len({_text(config.get(name)) for config in configs}) > 1]
+    return found
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _labels(keys: Sequence[tuple[str, ...]], fields: dict[str, list[str]]) -> list[str]:
+    """Name each group by its algorithm and the first fields that suffice to tell it from the others."""
+    labels = []
+    for algorithm, *values in keys:
+        others = [key[1:] for key in keys if key[0] == algorithm]
+        names = fields.get(algorithm, [])
+        differing = [k for k in range(len(values)) if len({other[k] for other in others}) > 1]
+        chosen: list[int] = []
+        for k in differing:
+            if len({tuple(other[i] for i in [*chosen, k]) for other in others}) > len(
+                {tuple(other[i] for i in chosen) for other in others}
+            ):
+                chosen.append(k)
+        parts = [f"{names[k]}={_short(values[k])}" for k in chosen]
+        labels.append(", ".join([algorithm_name(algorithm), *parts, *(["…"] if len(chosen) < len(differing) else [])]))
+    return labels
+
+
+def _short(value: str) -> str:
+    text = value.strip('"')
+    return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
+
+
+def _one_per_seed(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the longest run of each seed."""
+    longest: dict[int, RunRecord] = {}
+    for run in runs:
+        rival = longest.get(run.seed)
+        if rival is None:
+            longest[run.seed] = run
+            continue
+        kept, dropped = (run, rival) if _length(run) > _length(rival) else (rival, run)
+        longest[run.seed] = kept
+        warnings.warn(
+            f"seed {run.seed} of {run.env_id} is there twice with the same settings: {kept.folder} counts, "
+            f"{dropped.folder} does not",
+            UserWarning,
+            stacklevel=4,
+        )
+    return list(longest.values())
+
+
+def _length(run: RunRecord) -> int:
+    return max((int(series.steps.max()) for series in run.metrics.values() if len(series.steps)), default=0)
