@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from minerva.compat.stable_baselines import PPO2, DummyVecEnv
@@ -153,3 +154,26 @@ def test_layers_that_are_shared_after_the_lstm_learn(tmp_path: Path) -> None:
     assert policy.value_head[0].weight is policy.policy_head[0].weight
     model.save(tmp_path / "model")
     assert PPO2.load(tmp_path / "model").get_parameters().keys() == model.get_parameters().keys()
+
+
+@pytest.mark.parametrize("policy", ["CnnPolicy", "CnnLstmPolicy", "MlpPolicy"])
+def test_networks_that_stable_baselines_does_not_have(tmp_path: Path, policy: str) -> None:
+    speed = spaces.Box(-1, 1, (2,))
+    space = spaces.Dict({"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "speed": speed})
+
+    class Both(Picking):
+        def __init__(self) -> None:
+            super().__init__(spaces.Discrete(2), speed)
+            self.observation_space: Any = space
+
+        def _see(self) -> Any:
+            return {"image": np.zeros((36, 36, 1), np.uint8), "speed": np.zeros(2, np.float32)}
+
+    kwargs: dict[str, Any] = {"n_lstm": 4} if "Lstm" in policy else {"act_fun": torch.nn.PReLU}
+    model = small_model(policy, DummyVecEnv([Both] * 2), n_steps=4, noptepochs=1, policy_kwargs=kwargs)
+    model.load_parameters({name: array + 0.5 for name, array in model.get_parameters().items()})
+    model.save(tmp_path / "model")
+    loaded = PPO2.load(tmp_path / "model", policy_kwargs=kwargs)
+    assert len(model.get_parameters()) == 2 + len(model.agent.state_dict())  # the layer "q"
+    for name, weight in model.agent.state_dict().items():
+        np.testing.assert_array_equal(loaded.agent.state_dict()[name], weight, err_msg=name)
