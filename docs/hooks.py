@@ -146,7 +146,7 @@ def api_pages() -> dict[str, tuple[str, list[str]]]:
     for path in sorted((ROOT / "minerva").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         parts = parts[:-1] if parts[-1] == "__init__" else parts
-        if parts == ("minerva",) or parts[-1].startswith("_") or parts[1] == "cli":
+        if parts == ("minerva",) or any(part.startswith("_") for part in parts) or parts[1] == "cli":
             continue
         page = parts[1] if (ROOT / "minerva" / parts[1]).is_dir() else "minerva"
         pages.setdefault(page, (f"minerva.{page}", []))[1].append(".".join(parts))

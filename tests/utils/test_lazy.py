@@ -37,3 +37,11 @@ def test_nothing_is_imported_before_it_is_used(file: str) -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1]); import lazy_package; before = 'fractions' in sys.modules; "
     code += "lazy_package.Fraction; sys.exit(before or 'fractions' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code, str(Path(file).parent)]).returncode == 0
+
+
+def test_a_name_from_the_package_itself_is_one_of_its_modules(tmp_path: Path) -> None:
+    file = tmp_path / "__init__.py"
+    file.write_text("if TYPE_CHECKING:\n    from json import decoder as decoder\n")
+    get, names, _ = lazy_imports("json", str(file))
+    assert names() == ["decoder"]
+    assert get("decoder").__name__ == "json.decoder"

@@ -78,10 +78,10 @@ def install() -> None:
         return
     here = Path(__file__).parent
     roots = ["stable_baselines", "gym"]
-    shims = [str(here / "shims")]
-    if importlib.util.find_spec(TENSORFLOW) is None or str(here / "tensorflow_shim") in sys.path:
+    shims = [str(here / "_shims")]
+    if importlib.util.find_spec(TENSORFLOW) is None or str(here / "_tensorflow_shim") in sys.path:
         roots.append(TENSORFLOW)
-        shims.append(str(here / "tensorflow_shim"))
+        shims.append(str(here / "_tensorflow_shim"))
         # TensorBoard would take the stand-in for TensorFlow; this name tells it to do without.
         sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
     sys.meta_path.insert(0, AliasFinder(roots))
