@@ -24,7 +24,9 @@ def set_global_seeds(seed: int) -> None:
 
 
 def zipsame(*seqs: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Zip sequences of equal length."""
+    """Zip sequences, which must have equal lengths."""
+    if len({len(sequence) for sequence in seqs}) > 1:
+        raise AssertionError(f"seqs: must have equal lengths, got {[len(sequence) for sequence in seqs]}.")
     return zip(*seqs, strict=True)
 
 
