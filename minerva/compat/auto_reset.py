@@ -54,7 +54,7 @@ class AutoResetEnv:
         # What is only Gymnasium's with gym's interface is stepped without it, which takes less time.
         self._adapter = env if type(env) is GymnasiumAdapter else None
         self._stepped = env if self._adapter is None else self._adapter.gymnasium_env
-        self.int_actions = isinstance(env.action_space, spaces.Discrete) and is_from_gymnasium(self._stepped)
+        self.int_actions = isinstance(env.action_space, spaces.Discrete) and is_from_gymnasium(_foreign(env))
         self._seeds_in_reset = _accepts_seed(self._stepped)
         self._monitored = _find(env, "get_episode_rewards") is not None
         self._mask_counts = category_counts(env.action_space) if _find(env, "action_masks") is not None else ()
@@ -213,6 +213,16 @@ def _chain(env: Any) -> Any:
     while env is not None:
         yield env
         env = getattr(env, "__dict__", {}).get("env")
+
+
+def _foreign(env: Any) -> Any:
+    """Return the outermost environment that is not one of this package's wrappers."""
+    while type(env).__module__.startswith("minerva.compat."):
+        inner = env.gymnasium_env if isinstance(env, GymnasiumAdapter) else getattr(env, "__dict__", {}).get("env")
+        if inner is None:
+            break
+        env = inner
+    return env
 
 
 def _find(env: Any, name: str) -> Any:

@@ -9,7 +9,10 @@ import pytest
 from gymnasium import spaces
 from stable_baselines3.common import vec_env as sb3
 
+from minerva.compat import gym
+from minerva.compat.auto_reset import AutoResetEnv
 from minerva.compat.stable_baselines import DummyVecEnv, SubprocVecEnv
+from minerva.compat.stable_baselines.bench import Monitor
 from minerva.compat.stable_baselines.common.vec_env import VecEnv
 from minerva.compat.stable_baselines.common.vec_env.util import stack_observations
 from minerva.environments import EnvironmentFailureError
@@ -306,6 +309,23 @@ def test_what_cannot_be_accepted_is_a_sentence(make: Any, message: str) -> None:
         venv = DummyVecEnv([make])
         venv.reset()
         venv.step([0])
+
+
+def test_discrete_actions_are_python_integers_for_classes_of_gymnasium_alone() -> None:
+    kinds: list[type] = []
+
+    class Telling(OldGym):
+        def step(self, action: Any) -> Any:
+            kinds.append(type(action))
+            return super().step(action)
+
+    for make in (Telling, lambda: Monitor(Telling())):
+        venv = DummyVecEnv([make])
+        venv.reset()
+        venv.step(np.array([1]))
+    assert kinds == [np.int64, np.int64]
+    for make in (cart_pole, lambda: Monitor(cart_pole()), lambda: gym.make("CartPole-v1")):
+        assert AutoResetEnv(make()).int_actions
 
 
 def test_buffers_and_copies() -> None:
