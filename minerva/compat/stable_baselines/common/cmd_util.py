@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable
 from functools import partial
@@ -84,6 +85,21 @@ def _make_from_id(env_id: str, kwargs: dict[str, Any]) -> Any:
     return gym.make(env_id, **kwargs)
 
 
+def make_mujoco_env(env_id: str, seed: int, allow_early_resets: bool = True) -> Any:
+    """Make a MuJoCo environment with a `Monitor`, and seed it.
+
+    Args:
+        env_id: Its id.
+        seed: The seed.
+        allow_early_resets: Whether an episode may be given up.
+    """
+    from minerva.compat.stable_baselines.bench.monitor import Monitor
+
+    env = Monitor(_make_from_id(env_id, {}), None, allow_early_resets=allow_early_resets)
+    env.seed(seed)
+    return env
+
+
 def make_atari_env(
     env_id: str,
     num_env: int = 1,
@@ -145,3 +161,28 @@ def as_vec_env(env: Any) -> VecEnv:
         "env: must be an id, an environment of Gymnasium or gym, a function that makes one, or a vector environment; "
         f"got {type(env).__module__}.{type(env).__name__}."
     )
+
+
+def arg_parser() -> argparse.ArgumentParser:
+    """Return an empty parser of a command line whose help shows defaults."""
+    return argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+
+
+def atari_arg_parser() -> argparse.ArgumentParser:
+    """Return a parser of ``--env``, ``--seed`` and ``--num-timesteps`` for Atari games."""
+    return _task_parser("BreakoutNoFrameskip-v4", int(1e7))
+
+
+def mujoco_arg_parser() -> argparse.ArgumentParser:
+    """Return a parser of ``--env``, ``--seed``, ``--num-timesteps`` and ``--play`` for MuJoCo tasks."""
+    parser = _task_parser("Reacher-v2", int(1e6))
+    parser.add_argument("--play", default=False, action="store_true", help="act after training")
+    return parser
+
+
+def _task_parser(env: str, steps: int) -> argparse.ArgumentParser:
+    parser = arg_parser()
+    parser.add_argument("--env", help="environment ID", default=env)
+    parser.add_argument("--seed", help="RNG seed", type=int, default=0)
+    parser.add_argument("--num-timesteps", help="environment steps", type=int, default=steps)
+    return parser

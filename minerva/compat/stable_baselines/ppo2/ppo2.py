@@ -20,7 +20,7 @@ from minerva.compat.stable_baselines.ppo2.files import Files
 from minerva.compat.stable_baselines.ppo2.parameters import unused_head
 from minerva.compat.stable_baselines.ppo2.pretraining import Pretraining
 from minerva.compat.stable_baselines.ppo2.reporting import EPISODES, EpisodeInfo, Reporter, new_run_folder
-from minerva.compat.stable_baselines.ppo2.runner import Runner, StepVariables
+from minerva.compat.stable_baselines.ppo2.runner import Runner, StepVariables, swap_and_flatten
 from minerva.compat.stable_baselines.ppo2.settings import config_of, old_names
 from minerva.compat.stable_baselines.ppo2.trainer import PPO2Trainer
 from minerva.environments.spaces import flat_size, row_dtype, space_to_plain
@@ -29,7 +29,7 @@ from minerva.utils.devices import resolve_device
 from minerva.utils.schedules import Schedule
 from minerva.utils.seeding import initialization_seed, torch_generator
 
-__all__ = ["PPO2", "Runner"]
+__all__ = ["PPO2", "Runner", "swap_and_flatten"]
 
 _DEVICE = "auto"
 
@@ -257,7 +257,6 @@ class PPO2(Pretraining, Files):
         runner, trainer = self.runner, self.get_trainer()
         if reset_num_timesteps:
             self.num_timesteps = 0
-            self.ep_info_buf.clear()
         n_updates = total_timesteps // self.n_batch
         if n_updates == 0:
             warnings.warn(

@@ -60,7 +60,7 @@ class TimeLimit(NamedTuple):
     t: int  # the step of the rollout
     i: int  # the environment
     row: Array  # [O], its last observation
-    recurrent_state: Tensor  # [S], before that observation
+    recurrent_state: Tensor  # [S], before that observation; [0] of a policy that is not recurrent
 
 
 class Runner(AbstractEnvRunner):
@@ -79,6 +79,8 @@ class Runner(AbstractEnvRunner):
         self.gamma = gamma
         self.lam = lam
         self.variables = StepVariables()
+        if model.agent.state_dim:
+            self.states = np.zeros((self.n_envs, model.agent.state_dim), np.float32)
         self._to_actions = action_converter(env.action_space)
         self._box = env.action_space if isinstance(env.action_space, spaces.Box) else None
 
@@ -94,7 +96,8 @@ class Runner(AbstractEnvRunner):
         rollout, actor = trainer.rollout, trainer.actor
         self.n_steps = rollout.steps
         on_gpu = rollout.obs.device.type != "cpu"
-        rollout.begin(self._as_tensor(self._rows(self.obs), rollout), torch.as_tensor(self.dones), self.states)
+        first_state = None if self.states is None else torch.as_tensor(self.states)
+        rollout.begin(self._as_tensor(self._rows(self.obs), rollout), torch.as_tensor(self.dones), first_state)
         never = np.zeros(self.n_envs, dtype=np.bool_)
         limits: list[TimeLimit] = []
         for t in range(rollout.steps):
@@ -107,7 +110,8 @@ class Runner(AbstractEnvRunner):
             numbers, self.dones = self._check(rewards, dones, infos)
             rows = self._rows(self.obs)
             check_finite(rows, numbers)
-            self.states = torch.as_tensor(states)
+            if self.states is not None:
+                self.states = states
             model.num_timesteps += self.n_envs
             episodes = [info["episode"] for info in infos if "episode" in info]
             if episodes:
@@ -140,7 +144,7 @@ class Runner(AbstractEnvRunner):
                 self.dones,
             )
             if True in self.dones.tolist():
-                limits += self._time_limits(t, infos)
+                limits += self._time_limits(t, infos, states)
         if limits:
             self._bootstrap(trainer, limits)
         return rollout
@@ -171,7 +175,7 @@ class Runner(AbstractEnvRunner):
     def _as_tensor(self, rows: Array, rollout: RolloutBuffer) -> Tensor:
         return torch.as_tensor(rows).to(rollout.obs.device)
 
-    def _time_limits(self, t: int, infos: Any) -> list[TimeLimit]:
+    def _time_limits(self, t: int, infos: Any, states: Any) -> list[TimeLimit]:
         """Return the episodes that a time limit ended at step t and whose last observation is known."""
         found = []
         for i in np.flatnonzero(self.dones).tolist():
@@ -180,7 +184,7 @@ class Runner(AbstractEnvRunner):
                     0
                 ]
                 row = np.concatenate([row, np.ones(self.model.mask_dim, row.dtype)])
-                found.append(TimeLimit(t, i, row, self.states[i]))
+                found.append(TimeLimit(t, i, row, torch.as_tensor(states[i])))
         return found
 
     def _bootstrap(self, trainer: PPO2Trainer, limits: list[TimeLimit]) -> None:
@@ -189,3 +193,8 @@ class Runner(AbstractEnvRunner):
         values = trainer.values(rows, torch.stack([limit.recurrent_state for limit in limits])).cpu()
         steps, indices = [limit.t for limit in limits], [limit.i for limit in limits]
         trainer.rollout.rewards[steps, indices] += self.gamma * values
+
+
+def swap_and_flatten(arr: Array) -> Array:
+    """Turn an array ``[T, N, ...]`` into rows ``[N * T, ...]``, one environment after the other."""
+    return arr.swapaxes(0, 1).reshape(arr.shape[0] * arr.shape[1], *arr.shape[2:])

@@ -10,6 +10,7 @@ from stable_baselines3.common.env_util import make_vec_env as sb3_make_vec_env
 
 from minerva.compat.stable_baselines import DummyVecEnv, SubprocVecEnv, make_atari_env, make_vec_env
 from minerva.compat.stable_baselines.bench import Monitor
+from minerva.compat.stable_baselines.common.cmd_util import atari_arg_parser, make_mujoco_env, mujoco_arg_parser
 from tests.compat.stable_baselines.samples import numpy_int
 from tests.environments.tiny_envs import Noisy
 
@@ -92,3 +93,15 @@ def test_the_preprocessing_of_games_can_be_changed() -> None:
     obs = venv.reset()
     assert (obs.shape, obs.dtype) == ((1, 84, 84, 4), np.float32)
     assert 0 <= obs.min() < obs.max() <= 1
+
+
+def test_parsers_of_command_lines() -> None:
+    given = atari_arg_parser().parse_args(["--seed", "3"])
+    assert (given.env, given.seed, given.num_timesteps) == ("BreakoutNoFrameskip-v4", 3, 10_000_000)
+    given = mujoco_arg_parser().parse_args(["--play", "--num-timesteps", "5"])
+    assert (given.env, given.num_timesteps, given.play) == ("Reacher-v2", 5, True)
+
+
+def test_a_mujoco_environment_is_seeded() -> None:
+    first, again = (make_mujoco_env("HalfCheetah-v2", seed=4).reset() for _ in range(2))
+    np.testing.assert_array_equal(first, again)

@@ -32,6 +32,7 @@ from minerva.compat.stable_baselines.common.schedules import (
     constfn,
     linear_schedule,
 )
+from minerva.compat.stable_baselines.ppo2.ppo2 import swap_and_flatten
 from minerva.compat.stable_baselines.ppo2.settings import config_of
 from minerva.environments import EnvironmentFailureError
 from tests.compat.stable_baselines.samples import BATCH, N_ENVS, N_STEPS, cart_pole, noisy, numpy_int, small_model
@@ -209,8 +210,8 @@ def test_returns_are_those_of_stable_baselines_but_for_time_limits(policy: str) 
     class Watching(BaseCallback):
         def _on_step(self) -> None:
             last.append({name: self.locals[name] for name in ("rewards", "dones", "infos", "values", "obs")})
-            self.runner_states = self.locals["self"].states
-            last[-1]["states"] = self.runner_states.numpy().copy()
+            states = self.locals["self"].states
+            last[-1]["states"] = np.zeros((2, 0), np.float32) if states is None else states.copy()
 
     kwargs = {"n_lstm": 3} if policy == "MlpLstmPolicy" else {}
     model = small_model(
@@ -369,8 +370,14 @@ def test_the_runner_is_made_when_it_is_asked_for() -> None:
     )
     assert runner.obs.shape == (N_ENVS, 4)
     assert runner.batch_ob_shape == (BATCH, 4)
+    assert runner.states is None
+    assert small_model("MlpLstmPolicy", policy_kwargs={"n_lstm": 3}).runner.states.tolist() == [[0.0] * 6] * N_ENVS
     model.set_env(make_vec_env("CartPole-v1", N_ENVS))
     assert model.runner is not runner
+
+
+def test_rows_of_a_rollout_are_put_in_the_order_of_environments() -> None:
+    assert swap_and_flatten(np.arange(6).reshape(3, 2, 1)).tolist() == [[0], [2], [4], [1], [3], [5]]
 
 
 def test_numpys_integers_are_integers() -> None:

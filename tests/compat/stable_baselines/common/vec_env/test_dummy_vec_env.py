@@ -324,8 +324,8 @@ def test_discrete_actions_are_python_integers_for_classes_of_gymnasium_alone() -
         venv.reset()
         venv.step(np.array([1]))
     assert kinds == [np.int64, np.int64]
-    for make in (cart_pole, lambda: Monitor(cart_pole()), lambda: gym.make("CartPole-v1")):
-        assert AutoResetEnv(make()).int_actions
+    for env in (cart_pole(), Monitor(cart_pole()), gym.make("CartPole-v1")):
+        assert AutoResetEnv(env).int_actions
 
 
 def test_buffers_and_copies() -> None:
