@@ -43,7 +43,6 @@ _ENTRIES = {"data", "parameters", "parameter_list"}
 _SETTINGS = {
     "gamma": 0.99, "n_steps": 128, "ent_coef": 0.01, "learning_rate": 2.5e-4, "vf_coef": 0.5, "max_grad_norm": 0.5,
     "lam": 0.95, "nminibatches": 4, "noptepochs": 4, "cliprange": 0.2, "cliprange_vf": None, "verbose": 0,
-    "tensorboard_log": None, "full_tensorboard_log": False,
 }  # fmt: skip
 """PPO2's settings, with the defaults for those that a file lacks."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)")

@@ -36,7 +36,13 @@ from minerva.compat.stable_baselines.ppo2.parameters import (
     to_arrays,
     write_weights,
 )
-from minerva.compat.stable_baselines.ppo2.settings import SETTINGS, loaded_settings, plain_number, plain_settings
+from minerva.compat.stable_baselines.ppo2.settings import (
+    NOT_SAVED,
+    SETTINGS,
+    loaded_settings,
+    plain_number,
+    plain_settings,
+)
 from minerva.compat.stable_baselines.ppo2.trainer import PPO2Trainer
 from minerva.environments.spaces import space_from_plain, space_to_plain
 from minerva.trainers.ppo.agent import Agent
@@ -190,8 +196,8 @@ class Files:
         policy, policy_kwargs = given.pop("policy", None), given.pop("policy_kwargs", None)
         seed = given.pop("seed", saved["seed"])
         for name in given:
-            if name not in (*SETTINGS, *_IGNORED):
-                raise ValueError(f"{name}: is not a setting of PPO2. They are {', '.join(SETTINGS)}.")
+            if name not in (*SETTINGS, *NOT_SAVED, *_IGNORED):
+                raise ValueError(f"{name}: is not a setting of PPO2. They are {', '.join((*SETTINGS, *NOT_SAVED))}.")
         if policy_kwargs is not None and saved["policy"] and plain_kwargs(policy_kwargs) != saved["policy_kwargs"]:
             raise ValueError(f"policy_kwargs: must be the saved ones, {saved['policy_kwargs']}; got {policy_kwargs}.")
         if policy is None and saved["policy"] in POLICIES:

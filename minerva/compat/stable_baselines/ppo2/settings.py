@@ -17,9 +17,11 @@ from minerva.utils.schedules import FUNCTION
 
 SETTINGS = (
     "gamma", "n_steps", "ent_coef", "learning_rate", "vf_coef", "max_grad_norm", "lam", "nminibatches", "noptepochs",
-    "cliprange", "cliprange_vf", "verbose", "tensorboard_log", "full_tensorboard_log",
+    "cliprange", "cliprange_vf", "verbose",
 )  # fmt: skip
 """The settings that a saved model holds besides its networks."""
+NOT_SAVED = ("tensorboard_log", "full_tensorboard_log")
+"""The settings of a run, which `load` accepts too."""
 SCHEDULES = ("learning_rate", "cliprange", "cliprange_vf")
 _OLD_NAMES = {
     "policy_lr": "learning_rate",
@@ -109,8 +111,6 @@ def plain_settings(model: Any) -> dict[str, Any]:
                     stacklevel=3,
                 )
             plain[name] = known or FUNCTION
-    if plain["tensorboard_log"] is not None:
-        plain["tensorboard_log"] = str(plain["tensorboard_log"])
     return plain
 
 

@@ -693,6 +693,8 @@ def test_file_objects_and_arguments_of_load(tmp_path: Path) -> None:
     assert_same(model, loaded)
     found = (loaded.gamma, loaded.n_steps, loaded.lam, loaded.n_cpu_tf_sess, loaded.tensorboard_log)
     assert found == (0.9, 8, 0.5, 1, str(tmp_path))
+    loaded.save(tmp_path / "again")
+    assert PPO2.load(tmp_path / "again").tensorboard_log is None
     file.seek(0)
     other = small_model(seed=5)
     other.load_parameters(file)
