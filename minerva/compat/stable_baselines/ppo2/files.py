@@ -122,6 +122,8 @@ class Files:
         elif not isinstance(given, Mapping):
             given = self._read(given)["parameters"]
         write_weights(weights, given, exact_match)
+        if self.trainer is not None:
+            self.trainer.actor.invalidate()  # it may act with a copy
 
     def _weights(self) -> list[Weight]:
         return named_weights(self.agent, self._policy, self._unused_head)
