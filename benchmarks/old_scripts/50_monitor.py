@@ -63,6 +63,7 @@ else:
     raise AssertionError('reset without its keyword')
 with open('dial.monitor.csv') as file:
     assert file.readlines()[1].strip() == 'r,l,t,level,is_success'
+env.close()
 
 env = Monitor(Dial(), None, allow_early_resets=False)
 env.reset()
