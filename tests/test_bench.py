@@ -228,7 +228,10 @@ def test_what_is_measured_is_what_train_does(tmp_path: Path) -> None:
         ([*PPO, "--steps", "9", "--seconds", "9"], "--steps: cannot be combined with --seconds"),
         ([*PPO, "--json", "no/such/folder.json"], "--json: must be a file in an existing folder"),
         ([*PPO, "--out-dir", "here"], "--out-dir: not an option of `minerva bench ppo`"),
-        ([*PPO, "--total-steps", "100"], "total_steps = 100 is less than rollout_steps * num_envs = 128"),
+        (
+            [*PPO, "--total-steps", "100"],
+            "total_steps: must be at least rollout_steps * num_envs = 128, one rollout, got 100",
+        ),
         ([*PPO, "--init-from", "nowhere"], "run: there is no folder or checkpoint nowhere"),
         (
             [*MPO, "--batch-size", "8", "--updates-per-step", "0.01", "--total-steps", "20"],

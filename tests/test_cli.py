@@ -150,10 +150,31 @@ def test_an_environment_without_a_preset_prints_a_note(capsys: pytest.CaptureFix
     assert "MountainCarContinuous-v0 has no preset for ppo: training with the defaults." in text
 
 
-def test_total_steps_below_one_rollout_trains_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_total_steps_below_one_rollout_are_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ["train", "ppo", "--env", "Pendulum-v1", "--total-steps", "63", "--out-dir", str(tmp_path / "a"), *SHORT]
-    assert "total_steps = 63 is less than rollout_steps * num_envs = 64" in answer(capsys, *words)
+    assert main(words) == 2
+    said = "total_steps: must be at least rollout_steps * num_envs = 64, one rollout, got 63: nothing would be learned."
+    assert said in capsys.readouterr().err
     assert not (tmp_path / "a").exists()
+
+
+def test_a_run_that_ends_earlier_than_asked_says_so_at_its_start(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = [
+        "train",
+        "ppo",
+        "--env",
+        "Pendulum-v1",
+        "--total-steps",
+        "100",
+        "--out-dir",
+        str(tmp_path / "a"),
+        *SHORT[:-1],
+    ]
+    said = "The run ends at step 64, not 100: it consists of whole rollouts of 64 steps."
+    text = answer(capsys, *words)
+    assert text.index(said) < text.index("0 / 64 steps")
 
 
 def test_init_from_starts_a_new_run_with_an_old_policy(

@@ -154,16 +154,19 @@ class OffPolicyTrainer(Trainer):
     def gradient_steps(self, total_steps: int) -> float:
         return self.config.updates_per_step * total_steps
 
-    def too_short(self, total_steps: int) -> str | None:
-        if total_steps > self.config.update_after:
-            return None
-        return (
-            f"total_steps = {total_steps} is not more than update_after = {self.config.update_after}: "
-            "there is no update to make, so nothing was trained."
-        )
+    def check_length(self, total_steps: int) -> None:
+        if total_steps <= self.config.update_after:
+            raise ValueError(
+                f"total_steps: must be more than update_after = {self.config.update_after:,}, the steps before an "
+                f"update, got {total_steps:,}: nothing would be learned."
+            )
 
     def final_step(self, total_steps: int) -> int:
         return -(-total_steps // self.config.num_envs) * self.config.num_envs
+
+    @property
+    def unit(self) -> str:
+        return f"steps of {self.config.num_envs:,} environments"
 
     @property
     def act_before_update(self) -> bool:

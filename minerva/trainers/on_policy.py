@@ -168,16 +168,19 @@ class OnPolicyTrainer(Trainer):
     def begin(self) -> None:
         self.collector.begin()
 
-    def too_short(self, total_steps: int) -> str | None:
-        if self.num_updates(total_steps) > 0:
-            return None
-        return (
-            f"total_steps = {total_steps} is less than rollout_steps * num_envs = {self.config.batch_size}: "
-            "there is no update to make, so nothing was trained."
-        )
+    def check_length(self, total_steps: int) -> None:
+        if self.num_updates(total_steps) == 0:
+            raise ValueError(
+                f"total_steps: must be at least rollout_steps * num_envs = {self.config.batch_size:,}, one rollout, "
+                f"got {total_steps:,}: nothing would be learned."
+            )
 
     def final_step(self, total_steps: int) -> int:
         return self.num_updates(total_steps) * self.config.batch_size
+
+    @property
+    def unit(self) -> str:
+        return f"rollouts of {self.config.batch_size:,} steps"
 
     def between_updates(self) -> bool:
         return self.collector.rollout.position == 0

@@ -174,6 +174,9 @@ class Run:
         for note in notes:
             tell = self.warn if isinstance(note, ImportantNote) else self.say
             tell(note)
+        final = trainer.final_step(self.total_steps)
+        if final != self.total_steps:
+            self.say(f"The run ends at step {final:,}, not {self.total_steps:,}: it consists of whole {trainer.unit}.")
         if not state.started:
             trainer.begin()
             state.started = True

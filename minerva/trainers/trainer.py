@@ -214,12 +214,17 @@ class Trainer(ABC):
         """Train until the run ends."""
 
     @abstractmethod
-    def too_short(self, total_steps: int) -> str | None:
-        """Return why a run of so many steps would learn nothing; None if it would learn."""
+    def check_length(self, total_steps: int) -> None:
+        """Raise a `ValueError` if a run of so many steps would learn nothing."""
 
     @abstractmethod
     def final_step(self, total_steps: int) -> int:
         """Return the environment step at which a run of so many steps ends."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """What a run is made of, whole."""
 
     @abstractmethod
     def between_updates(self) -> bool:
@@ -285,7 +290,8 @@ class Trainer(ABC):
             callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
 
         Raises:
-            ValueError: The folder holds another run or is in use by another process, or cannot be written to.
+            ValueError: So few steps would teach nothing; the folder holds another run, is in use by another process,
+                or cannot be written to.
             FolderLostError: It was deleted or taken over in the middle of the run.
         """
         if total_steps is None:
@@ -293,10 +299,7 @@ class Trainer(ABC):
         total_steps = whole_number("total_steps", total_steps, Range(1, LARGEST_INT, "be a whole number from 1 on"))
         given = Path(out_dir) if out_dir is not None else self.out_dir or self.default_folder()
         folder = given.absolute()  # an environment may change the current folder
-        reason = self.too_short(total_steps)
-        if reason is not None:
-            print(reason)
-            return TrainingResult(given, self.env_steps, self.updates, None, None, None)
+        self.check_length(total_steps)
         if self.out_dir is not None and self.out_dir.resolve() == folder.resolve():
             folder = self.out_dir
         keep_freed_memory()

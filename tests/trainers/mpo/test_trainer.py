@@ -135,10 +135,10 @@ def test_restarting_steps_are_no_transitions(tmp_path: Path) -> None:
     assert (trainer.env_steps, trainer.collector.transitions) == (450, 448)
 
 
-def test_a_run_too_short_for_an_update_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    train(tmp_path / "run", 20)
-    said = capsys.readouterr().out
-    assert "total_steps = 20" in said and "update_after = 20" in said and not (tmp_path / "run").exists()
+def test_a_run_too_short_for_an_update_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"total_steps: must be more than update_after = 20, .* got 20: nothing would"):
+        train(tmp_path / "run", 20)
+    assert not (tmp_path / "run").exists()
 
 
 def test_metrics_are_logged_at_the_interval(tmp_path: Path) -> None:
