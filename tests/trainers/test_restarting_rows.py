@@ -12,7 +12,6 @@ import torch
 
 from minerva.acceleration.applied import Acceleration, moments
 from minerva.callbacks import Callback
-from minerva.compat.stable_baselines import PPO2
 from minerva.trainers.ppo.update import Updater
 from minerva.trainers.vmpo.update import make_batch
 from tests.environments.tiny_envs import Noisy
@@ -125,9 +124,3 @@ def test_vmpo_takes_no_step_on_a_minibatch_of_restarting_rows(acceleration: Acce
         assert metrics["loss/value"] > 0  # that of the minibatch with the row
         steps.append({name: part.item() for name, part in moments(agent.updater.state).items() if "steps" in name})
     assert steps[0] == steps[1] == {"policy.steps": 2, "alphas.steps": 2, "temperature.steps": 1}
-
-
-def test_ppo2_continues_and_prints_no_table_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    model = PPO2("MlpPolicy", BANDIT(), n_steps=1, nminibatches=1, verbose=1, seed=0)
-    model.learn(4)
-    assert capsys.readouterr().out.count("total_timesteps") == 2
