@@ -96,9 +96,9 @@ class RolloutBuffer:
         self.position = 0
         self.obs[0] = obs
         self.episode_starts[0] = 1.0 if episode_starts is None else episode_starts
-        self.first_recurrent_state = (
-            torch.zeros_like(self.first_recurrent_state) if recurrent_state is None else recurrent_state
-        )
+        if recurrent_state is None:
+            recurrent_state = torch.zeros_like(self.first_recurrent_state)
+        self.first_recurrent_state = recurrent_state.to(self.obs.device)
         self._recurrent_state = self._fast(self.first_recurrent_state)
 
     def add(
