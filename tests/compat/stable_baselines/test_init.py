@@ -35,7 +35,10 @@ def test_every_name_can_be_imported(name: str) -> None:
     assert getattr(face, name).__name__.rpartition(".")[2] == name
 
 
-def test_worker_processes_start_without_torch() -> None:
-    code = "import sys, minerva.compat.auto_reset; "
+@pytest.mark.parametrize(
+    "imported", ["common.vec_env.subproc_vec_env", "common.vec_env.vec_normalize", "common.cmd_util"]
+)
+def test_worker_processes_start_without_torch(imported: str) -> None:
+    code = f"import sys, minerva.compat.auto_reset, minerva.compat.stable_baselines.{imported}; "
     code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

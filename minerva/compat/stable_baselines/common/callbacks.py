@@ -195,6 +195,9 @@ class CheckpointCallback(BaseCallback):
         self.save_path = Path(save_path)
         self.name_prefix = name_prefix
 
+    def _init_callback(self) -> None:
+        self.save_path.mkdir(parents=True, exist_ok=True)
+
     def _on_step(self) -> bool:
         if self.n_calls % self.save_freq == 0:
             path = self.save_path / f"{self.name_prefix}_{self.num_timesteps}_steps"
