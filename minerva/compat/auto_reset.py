@@ -149,8 +149,10 @@ class AutoResetEnv:
         Raises:
             AttributeError: None of them has it.
         """
-        found = _find(self.env, name)
-        return getattr(self.env, name) if found is None else found
+        for layer in _chain(self.env):
+            if hasattr(layer, name):
+                return getattr(layer, name)
+        raise AttributeError(f"{type(self.env).__name__!r} object and what it wraps have no attribute {name!r}")
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute where it is found: on the environment or on one that it wraps, else on the environment."""

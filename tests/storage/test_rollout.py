@@ -103,6 +103,23 @@ def test_episode_starts_and_the_recurrent_state_are_carried_over() -> None:
     )
 
 
+def test_a_rollout_may_continue_where_another_buffer_ended() -> None:
+    rollout = RolloutBuffer(T, N, OBS, A, CPU, state_dim=2)
+    state, starts = torch.tensor([[1.0, 2], [3, 4]]), torch.tensor([True, False])
+    rollout.begin(torch.ones(N, OBS), starts, state)
+    _, recurrent, episode_starts = rollout.current()
+    assert np.asarray(recurrent).tolist() == state.tolist() == rollout.first_recurrent_state.tolist()
+    assert np.asarray(episode_starts).tolist() == [1, 0]
+
+
+def test_an_episode_may_begin_without_a_restarting_step() -> None:
+    rollout, never, ended = filled(0), np.zeros(N, np.bool_), np.array([False, True])
+    zeros = np.zeros(N)
+    rollout.add(torch.zeros(N, A), torch.zeros(N, OBS), zeros, ended, never, never, episode_starts=ended)
+    assert rollout.episode_starts[1].tolist() == [0, 1]
+    assert not rollout.restarting.any()
+
+
 def test_a_rollout_is_learned_from_where_it_is_or_where_it_is_moved_to() -> None:
     rollout = filled(T)
     assert rollout.on(CPU) is rollout

@@ -51,6 +51,7 @@ def make_vec_env(
     venv = (vec_env_cls or DummyVecEnv)(factories, **(vec_env_kwargs or {}))
     if seed is not None:
         venv.seed(int(seed) + start_index)
+        venv.action_space.seed(int(seed) + start_index)
     return venv
 
 

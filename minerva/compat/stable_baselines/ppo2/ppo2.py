@@ -195,6 +195,7 @@ class PPO2(Pretraining, Files):
         self._noise = torch_generator(self._seed, "predict", self._device)
         self._drop_trainer()
         self._runner = None
+        self.action_space.seed(self.seed)
         if self.env is not None:
             self.env.seed(self.seed)
 

@@ -18,6 +18,8 @@ from tests.environments.tiny_envs import Noisy
 def test_environments_are_seeded_as_stable_baselines3_does() -> None:
     ours, theirs = make_vec_env("CartPole-v1", 3, seed=5), sb3_make_vec_env("CartPole-v1", 3, seed=5)
     np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    again = make_vec_env("CartPole-v1", 1, seed=5).action_space
+    assert [ours.action_space.sample() for _ in range(20)] == [again.sample() for _ in range(20)]
 
 
 def test_classes_arguments_and_wrappers() -> None:

@@ -95,6 +95,12 @@ def test_attributes_and_methods_of_some_environments(kind: Any) -> None:
         venv.close()
 
 
+def test_an_attribute_may_be_none() -> None:
+    venv = DummyVecEnv([cart_pole])
+    venv.set_attr("screen", None)
+    assert venv.get_attr("screen") == [None]
+
+
 def test_an_environment_that_fails_raises_its_own_error() -> None:
     venv = DummyVecEnv([lambda: Failing("something broke", 1)])
     venv.reset()
