@@ -223,7 +223,7 @@ class PPO2(Pretraining, Files):
         if self.env is None:
             raise ValueError("env: there is none to learn in; pass one: PPO2.load(path, env=...), or set_env(env).")
         if self._runner is None:
-            self._runner = Runner(env=self.env, model=self, n_steps=self.n_steps, gamma=self.gamma, lam=self.lam)
+            self._runner = Runner(env=self.env, model=self, n_steps=self.n_steps)
         return self._runner
 
     def episodes_done(self, episodes: list[EpisodeInfo]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from minerva.compat.stable_baselines.common.runners import AbstractEnvRunner
-from minerva.compat.stable_baselines.common.vec_env.base_vec_env import VecEnv
+from minerva.compat.stable_baselines.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
 from minerva.environments.base import check_finite
 from minerva.environments.spaces import action_converter, row_dtype, rows_of
 from minerva.storage.rollout import RolloutBuffer
@@ -70,19 +70,16 @@ class Runner(AbstractEnvRunner):
         env: The environments; they are reset.
         model: The model.
         n_steps: Steps per environment and rollout.
-        gamma: Discount factor.
-        lam: λ of generalized advantage estimation.
     """
 
-    def __init__(self, *, env: VecEnv, model: Any, n_steps: int, gamma: float, lam: float) -> None:
+    def __init__(self, *, env: VecEnv, model: Any, n_steps: int) -> None:
         super().__init__(env=env, model=model, n_steps=n_steps)
-        self.gamma = gamma
-        self.lam = lam
         self.variables = StepVariables()
         if model.agent.state_dim:
             self.states = np.zeros((self.n_envs, model.agent.state_dim), np.float32)
         self._to_actions = action_converter(env.action_space)
         self._box = env.action_space if isinstance(env.action_space, spaces.Box) else None
+        self._bootstraps = _terminal_observations_fit(env)
 
     def __getattr__(self, name: str) -> Any:
         if name == "model":  # before it is set
@@ -143,7 +140,7 @@ class Runner(AbstractEnvRunner):
                 states,
                 self.dones,
             )
-            if True in self.dones.tolist():
+            if self._bootstraps and True in self.dones.tolist():
                 limits += self._time_limits(t, infos, states)
         if limits:
             self._bootstrap(trainer, limits)
@@ -192,7 +189,16 @@ class Runner(AbstractEnvRunner):
         rows = np.stack([limit.row for limit in limits])
         values = trainer.values(rows, torch.stack([limit.recurrent_state for limit in limits])).cpu()
         steps, indices = [limit.t for limit in limits], [limit.i for limit in limits]
-        trainer.rollout.rewards[steps, indices] += self.gamma * values
+        trainer.rollout.rewards[steps, indices] += trainer.config.gamma * values
+
+
+def _terminal_observations_fit(env: VecEnv) -> bool:
+    """Return whether all wrappers change the last observation of an episode, in the infos, as they change others."""
+    while isinstance(env, VecEnvWrapper):
+        if not env.handles_terminal_observation:
+            return False
+        env = env.venv
+    return True
 
 
 def swap_and_flatten(arr: Array) -> Array:

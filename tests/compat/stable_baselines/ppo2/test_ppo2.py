@@ -23,6 +23,7 @@ from minerva.compat.stable_baselines import (
     MlpPolicy,
     VecEnv,
     VecEnvWrapper,
+    VecFrameStack,
     VecNormalize,
     make_vec_env,
 )
@@ -33,6 +34,7 @@ from minerva.compat.stable_baselines.common.schedules import (
     constfn,
     linear_schedule,
 )
+from minerva.compat.stable_baselines.common.vec_env import VecCheckNan
 from minerva.compat.stable_baselines.ppo2.ppo2 import swap_and_flatten
 from minerva.compat.stable_baselines.ppo2.settings import config_of
 from minerva.environments import EnvironmentFailureError
@@ -251,6 +253,82 @@ def test_returns_are_those_of_stable_baselines_but_for_time_limits(policy: str) 
     np.testing.assert_allclose(batch.returns.reshape(N_STEPS, 2), returns, rtol=1e-4, atol=1e-5)
 
 
+class Shifted(VecEnvWrapper):
+    """A wrapper of a script's own, as stable-baselines asks for: the infos stay those of the environments."""
+
+    def reset(self) -> Any:
+        return self.venv.reset() + 3
+
+    def step_wait(self) -> Any:
+        observations, rewards, dones, infos = self.venv.step_wait()
+        return observations + 3, rewards, dones, infos
+
+
+class WhollyShifted(Shifted):
+    """It shifts the last observation of an episode too, and says so."""
+
+    handles_terminal_observation = True
+
+    def step_wait(self) -> Any:
+        observations, rewards, dones, infos = super().step_wait()
+        for info in infos:
+            if "terminal_observation" in info:
+                info["terminal_observation"] = info["terminal_observation"] + 3
+        return observations, rewards, dones, infos
+
+
+class Halved(VecNormalize):
+    """A wrapper of the library, and other observations than it returns."""
+
+    def step_wait(self) -> Any:
+        observations, rewards, dones, infos = super().step_wait()
+        return observations / 2, rewards, dones, infos
+
+
+def stacked(venv: VecEnv) -> VecEnv:
+    return VecCheckNan(VecFrameStack(VecNormalize(venv, norm_reward=False), 2))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "bootstraps"),
+    [
+        (lambda venv: venv, True),
+        (stacked, True),
+        (Shifted, False),
+        (WhollyShifted, True),
+        (lambda venv: stacked(Shifted(venv)), False),
+        (lambda venv: stacked(WhollyShifted(venv)), True),
+        (lambda venv: Halved(venv, norm_reward=False), False),
+    ],
+)
+def test_a_time_limit_is_bootstrapped_only_from_an_observation_the_policy_knows(wrap: Any, bootstraps: bool) -> None:
+    """Elsewhere the end of an episode counts as a termination, as in stable-baselines."""
+    assert_bootstrapped(small_model(env=wrap(noisy(length=5))), 0.99 if bootstraps else 0.0)
+
+
+def assert_bootstrapped(model: PPO2, gamma: float) -> None:
+    """Learn, and compare the rewards with those of the environments, the value of the last observation added."""
+    seen: list[Any] = []
+
+    class Watching(BaseCallback):
+        def _on_step(self) -> None:
+            seen.append((self.locals["rewards"], self.locals["dones"], self.locals["infos"]))
+
+    agent = copy.deepcopy(model.agent)
+    model.learn(BATCH, callback=Watching())
+    expected = np.array([rewards for rewards, _, _ in seen], np.float64)
+    ends = np.flatnonzero([dones.all() for _, dones, _ in seen])
+    assert ends.size
+    for t in ends:
+        last = np.stack([info["terminal_observation"] for info in seen[t][2]])
+        with torch.no_grad():
+            rows = torch.as_tensor(last, dtype=torch.float32)[None]
+            values = agent.policy.forward_sequence(rows, torch.zeros(2, 0), torch.zeros(1, 2)).value[0]
+        expected[t] += gamma * values.numpy()
+    assert model.trainer is not None
+    np.testing.assert_allclose(model.trainer.rollout.rewards, expected, rtol=1e-5)
+
+
 def test_a_seed_decides_all() -> None:
     assert_same(small_model().learn(2 * BATCH), small_model().learn(2 * BATCH))
     first, other = weights(small_model().learn(BATCH)), weights(small_model(seed=1).learn(BATCH))
@@ -281,6 +359,13 @@ def test_settings_may_change_between_calls() -> None:
     assert model.trainer is not None
     assert model.trainer.config.rollout_steps == 16
     assert model.trainer.updater.state.policy.steps.item() == 8  # Adam's moments were kept
+
+
+def test_discounts_may_change_between_calls() -> None:
+    model = small_model(env=noisy(length=5)).learn(BATCH)
+    model.gamma, model.lam = 0.5, 0.9
+    assert_bootstrapped(model, 0.5)
+    assert (model.runner.gamma, model.runner.lam) == (0.5, 0.9)
 
 
 def test_an_episode_continues_with_the_next_call() -> None:

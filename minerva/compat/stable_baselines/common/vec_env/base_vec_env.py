@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -153,7 +153,17 @@ class VecEnvWrapper(VecEnv):
 
     Attributes:
         venv: The wrapped vector environment.
+        handles_terminal_observation: Whether the wrapper changes ``infos[i]["terminal_observation"]`` as it changes all
+            observations, or changes none. A subclass that defines `reset` or `step_wait` says so itself. Where it does
+            not, PPO2 treats a time limit as a termination, because it cannot value the last observation.
     """
+
+    handles_terminal_observation: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not {"reset", "step_wait"}.isdisjoint(vars(cls)) and "handles_terminal_observation" not in vars(cls):
+            cls.handles_terminal_observation = False
 
     def __init__(
         self, venv: VecEnv, observation_space: Space[Any] | None = None, action_space: Space[Any] | None = None

@@ -20,6 +20,8 @@ class VecCheckNan(VecEnvWrapper):
         check_inf: Whether to check for infinity too.
     """
 
+    handles_terminal_observation = True
+
     def __init__(
         self, venv: VecEnv, raise_exception: bool = False, warn_once: bool = True, check_inf: bool = True
     ) -> None:

@@ -23,6 +23,8 @@ class VecFrameStack(VecEnvWrapper):
         stackedobs: The stacks, ``[N, ...]``.
     """
 
+    handles_terminal_observation = True
+
     def __init__(self, venv: VecEnv, n_stack: int) -> None:
         self.n_stack = positive_int("n_stack", n_stack)
         super().__init__(venv)

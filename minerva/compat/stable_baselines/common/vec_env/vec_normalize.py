@@ -42,6 +42,8 @@ class VecNormalize(VecEnvWrapper):
         old_rews: Newest rewards before normalization.
     """
 
+    handles_terminal_observation = True
+
     def __init__(
         self,
         venv: VecEnv,

@@ -27,6 +27,8 @@ class VecVideoRecorder(VecEnvWrapper):
         name_prefix: Prefix of the file names.
     """
 
+    handles_terminal_observation = True
+
     def __init__(
         self,
         venv: VecEnv,
