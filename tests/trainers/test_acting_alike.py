@@ -92,7 +92,8 @@ def test_a_loaded_policy_acts_as_the_trainers_evaluation_does(
 
 def steps_of(play: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
     """Return the bytes of observation and action of each step that `play` takes in Pendulum-v1."""
-    step, taken = PendulumEnv.step, []
+    step: Any = PendulumEnv.step  # not typed in Gymnasium
+    taken = []
 
     def watch(env: Any, action: Any) -> Any:
         result = step(env, action)
