@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import importlib.util
+import sys
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import registry
+from gymnasium.envs.registration import load_env_creator, registry
 
 from minerva.environments import wrappers
 from minerva.utils.ranges import shown
@@ -126,6 +128,7 @@ def _make_gymnasium(name: str, kwargs: dict[str, Any], training: bool = False) -
             _register_atari()  # this may be a worker process
             return make_atari(name, kwargs, training)
         # The passive checker is for authors of environments; here it would only slow down every step.
+        _import_environment(name)
         with _quiet_model_compiler():
             return gymnasium.make(name, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
@@ -146,17 +149,27 @@ def _not_made(name: str, kwargs: dict[str, Any], error: Exception) -> ValueError
     return ValueError(f"env: {name} could not be made with {given}: {reason.rstrip('.')}.")
 
 
+def _import_environment(name: str) -> None:
+    """Import the module that an id stands for, as `gymnasium.make` is about to do."""
+    module, _, registered = name.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    spec = registry.get(registered)
+    if spec is not None and isinstance(spec.entry_point, str):
+        load_env_creator(spec.entry_point)
+
+
 @contextmanager
 def _quiet_model_compiler() -> Iterator[None]:
     """Silence MuJoCo's compiler, which warns about outdated models once per environment.
 
-    It would print over the progress bar and write a log file to the current folder.
+    It would print over the progress bar and write a log file to the current folder. Who has not imported MuJoCo by now
+    does not use it, and importing it takes a tenth of a second.
     """
-    if importlib.util.find_spec("mujoco") is None:
+    mujoco = sys.modules.get("mujoco")
+    if mujoco is None:
         yield
         return
-    import mujoco
-
     previous = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda message: None)
     try:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 from typing import Any
 
@@ -118,3 +120,22 @@ def test_ids_that_only_say_where_an_environment_has_gone_are_not_listed() -> Non
     assert gone <= set(gymnasium.registry) and not gone & set(known_ids())
     with pytest.raises(ValueError, match=r"env: Ant-v2 could not be made with no arguments: .*gymnasium-robotics"):
         resolve("Ant-v2")()
+
+
+MADE = """
+import sys
+from minerva.environments import resolve
+
+resolve("CartPole-v1")().close()
+assert "mujoco" not in sys.modules  # a tenth of a second that CartPole would pay
+resolve({id!r})().close()
+assert "mujoco" in sys.modules
+"""
+
+
+@pytest.mark.parametrize("name", ["HalfCheetah-v5", "gymnasium.envs.mujoco:HalfCheetah-v5"])
+def test_mujoco_is_imported_for_its_own_tasks_alone_and_is_silent(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", MADE.format(id=name)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
