@@ -1,7 +1,7 @@
 """Measure the time from `minerva train` to the first environment step, compared with bare imports of its packages.
 
     python -m benchmarks.startup --out benchmarks/results/speed/startup.json
-    python -m benchmarks.startup --before PATH --after PATH --repeats 25 --out benchmarks/results/speed/startup_edges.json
+    python -m benchmarks.startup --before PATH --after PATH --out benchmarks/results/speed/startup_edges.json
 
 Each measurement is a separate process; the two take turns, and the result is the median. With `--before`, two versions
 of the code take turns at a run of 256 steps, evaluation left out, and what is compared is the processor's time.
