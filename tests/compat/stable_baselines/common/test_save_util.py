@@ -16,10 +16,11 @@ import torch
 from gymnasium import spaces
 
 from minerva.checkpointing import CheckpointError
-from minerva.compat.stable_baselines import PPO2, make_vec_env
+from minerva.compat.stable_baselines import PPO2, DummyVecEnv, make_vec_env
 from minerva.compat.stable_baselines.common import save_util
 from minerva.compat.stable_baselines.common.policies import FeedForwardPolicy, LstmPolicy
 from tests.compat.stable_baselines.ppo2.numpy_policies import Weights, random_weights, run
+from tests.environments.tiny_envs import Picking
 
 Shapes = dict[str, tuple[int, ...]]
 NUMBERS = {
@@ -259,6 +260,17 @@ def test_parameters_alone_are_loaded(tmp_path: Path) -> None:
     model.load_parameters(tmp_path / "model.zip")
     for name, array in model.get_parameters().items():
         np.testing.assert_array_equal(array, weights[name], err_msg=name)
+    # What else is in the file does not matter, so nothing is said about it.
+    shapes = {**MLP, **heads(7, 5, actions=1), "pi/logstd": (1, 1)}
+    folder = tmp_path / "unpickled"
+    custom = pickled("<class 'abc.ABCMeta'>", folder, __init__="<function Mine.__init__ at 0x7f>")
+    action_box = pickled("<class 'gym.spaces.box.Box'>", folder, shape=[1], low="[-1. ... -1.]")
+    weights = write(tmp_path / "model.zip", shapes, actions=action_box, policy=custom, n_steps=custom)
+    space = spaces.Box(-1, 1, (1,))
+    env = DummyVecEnv([lambda: Picking(space, spaces.Box(-9, 300, (4,)))])
+    model = PPO2("MlpPolicy", env, policy_kwargs={"net_arch": [{"pi": [6, 7], "vf": [5]}]})
+    model.load_parameters(tmp_path / "model.zip")
+    np.testing.assert_array_equal(model.get_parameters()["model/pi/logstd:0"], weights["model/pi/logstd:0"])
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -94,10 +94,6 @@ class ExpertDataset:
         """Make the loader of all steps, which `get_next_batch` uses without a split."""
         self.dataloader = self._loader(self._generator.permutation(self.num_transition), batch_size)
 
-    def prepare_pickling(self) -> None:
-        """Drop the loaders."""
-        self.dataloader = None
-
     def log_info(self) -> None:
         """Print how many episodes there are and what they returned."""
         logger.log(f"Total trajectories: {self.num_traj}")
