@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import runpy
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def test_scripts_are_those_of_stable_baselines() -> None:
         assert "minerva" not in text.lower() and "gymnasium" not in text
         assert "stable_baselines" in text
         assert is_bound(script) or any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(text)))
+
+
+def test_published_results_are_of_these_scripts() -> None:
+    published = json.loads((ROOT / "benchmarks" / "results" / "old_scripts.json").read_text())
+    assert list(published["scripts"]) == [script.stem for script in SCRIPTS]
+    for way in ("unchanged", "renamed"):
+        counts = published["ways"][way]
+        assert counts["scripts"] == len(SCRIPTS)
+        assert counts["passed"] >= 0.95 * len(SCRIPTS)
+        assert (
+            counts["of these passed"] == counts["not bound to TensorFlow"] == len(SCRIPTS) - sum(map(is_bound, SCRIPTS))
+        )
 
 
 def test_every_name_of_the_documentation_is_in_a_script() -> None:
