@@ -56,16 +56,19 @@ class Promise:
     interval: tuple[float, float] | None
     """Its 95% interval; None for a single seed."""
     tuned_on: str
-    """Seeds on which the preset was tuned, such as "1-4"."""
+    """Seeds whose results were known when the preset was chosen, such as "1-4"; "" where there were none, or none are
+    known by number."""
     commits: tuple[str, ...]
     """The code that ran."""
     hardware: tuple[str, ...]
     """What it ran on."""
+    backend: str = "gymnasium"
+    """What stepped the environments, where it was not the preset's backend."""
 
     def __str__(self) -> str:
         count = f"{len(self.seeds)} seed{'s' * (len(self.seeds) != 1)}"
         between = "" if self.interval is None else f" [{self.interval[0]:.0f}, {self.interval[1]:.0f}]"
-        return f"{count}: {self.mean:.0f}{between}"
+        return f"{count}: {self.mean:.0f}{between}{'' if self.backend == 'gymnasium' else f' ({self.backend})'}"
 
 
 @dataclass(frozen=True)
@@ -177,19 +180,22 @@ def find_preset(algo: str, name: str) -> Preset:
 
 def to_toml(preset: Preset) -> str:
     """Write a preset's settings as TOML, in the form that `read_preset_file` reads."""
-    lines = [f"[{_toml(preset.name)}]  # {preset.status}"]
+    lines = [f"[{toml_value(preset.name)}]  # {preset.status}"]
     if preset.total_steps is not None:
-        lines.append(f"total_steps = {preset.total_steps:_}")
-    return "\n".join([*lines, *(f"{name} = {_toml(value)}" for name, value in preset.fields.items())]) + "\n"
+        lines.append(f"total_steps = {toml_value(preset.total_steps)}")
+    return "\n".join([*lines, *(f"{name} = {toml_value(value)}" for name, value in preset.fields.items())]) + "\n"
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Write a value as TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
-    return f"[{', '.join(map(_toml, value))}]" if isinstance(value, tuple) else repr(value)
+    if isinstance(value, int):
+        return f"{value:_}" if value >= 10_000 else str(value)
+    return f"[{', '.join(map(toml_value, value))}]" if isinstance(value, (tuple, list)) else repr(value)
 
 
 def _text(algo: str) -> str:
