@@ -59,7 +59,11 @@ class Settings(NamedTuple):
     from_preset: bool = False
 
     def fitted(self, config: type[RunConfig], given: Mapping[str, Any]) -> Settings:
-        """Put what the user gave on top of the preset, and change what else has to change with it."""
+        """Put what the user gave on top of the preset, and change what else has to change with it.
+
+        Raises:
+            ValueError: What the user gave breaks a rule of the config.
+        """
         if not self.from_preset:
             return self._replace(fields={**self.fields, **given})
         from minerva.presets.fitting import fit, fit_note
@@ -68,12 +72,14 @@ class Settings(NamedTuple):
         made = config.from_fields(None, self.fields)
         preset = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
         changes = fit(preset, given)
-        own = [name for name, value in given.items() if name not in SAME_RESULT and preset.get(name) != value]
+        fields = {**self.fields, **given, **changes}
+        final = config.from_fields(None, fields)
+        own = [name for name in given if name not in SAME_RESULT and getattr(final, name) != preset[name]]
         notes = list(self.notes)
         if own:
             notes[0] += f" Changed here: {', '.join(own)}."
         notes += [note] if (note := fit_note(preset, given, changes)) is not None else []
-        return self._replace(fields={**self.fields, **given, **changes}, notes=tuple(notes))
+        return self._replace(fields=fields, notes=tuple(notes))
 
 
 def preset_settings(
@@ -97,12 +103,14 @@ def preset_settings(
     if preset == "none":
         return Settings({}, DEFAULT_TOTAL_STEPS)
     env_name = env if isinstance(env, str) else _display_name(env)
+    if not isinstance(preset, (str, Path, type(None))):
+        raise ValueError(f"preset: must be a name, a file or None, got {type(preset).__name__}.")
     if isinstance(preset, Path) or (preset is not None and preset.endswith(".toml")):
         from minerva.presets.files import read_preset_file
 
         return _settings(read_preset_file(Path(preset), config), f"Using the settings of {preset}.")
     if preset == "default" or (preset is None and env_name not in presets.load_presets(algo)):
-        missing = "" if preset == "default" else f"{env_name} has no preset for {algo}: "
+        missing = None if preset == "default" else f"{env_name} has no preset for {algo}"
         return _general_settings(algo, env, env_kwargs, missing) if env else Settings({}, DEFAULT_TOTAL_STEPS)
     found = presets.find_preset(algo, preset or env_name)
     if preset in (None, env_name):
@@ -116,21 +124,24 @@ def _display_name(env: EnvFactory) -> str:
     return display_name(env)
 
 
-def _general_settings(algo: str, env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None, missing: str) -> Settings:
+def _general_settings(
+    algo: str, env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None, missing: str | None
+) -> Settings:
     general = presets.load_defaults(algo)
     if not general:
-        return Settings({}, DEFAULT_TOTAL_STEPS, (f"{missing}training with the defaults of {algo}.",))
+        return Settings({}, DEFAULT_TOTAL_STEPS, (f"{missing or algo}: training with the defaults.",))
     (kind, *others) = general
     if others:  # otherwise the algorithm knows one kind of actions, and refuses the other
         from minerva.presets.action_kind import action_kind
 
-        kind = action_kind(env, env_kwargs)
-    return _settings(general[kind], f"{missing}using the general preset for {kind} actions{general[kind].described()}.")
+        kind = action_kind(env, env_kwargs if isinstance(env_kwargs, Mapping) else None)  # otherwise the config refuses
+    using = "Using" if missing is None else f"{missing}: using"
+    return _settings(general[kind], f"{using} the general preset for {kind} actions{general[kind].described()}.")
 
 
 def _settings(preset: presets.Preset, note: str) -> Settings:
     steps = DEFAULT_TOTAL_STEPS if preset.total_steps is None else preset.total_steps
-    return Settings(preset.fields.copy(), steps, (note[0].upper() + note[1:],), from_preset=True)
+    return Settings(preset.fields.copy(), steps, (note,), from_preset=True)
 
 
 def train(

@@ -87,10 +87,10 @@ SYNOPSIS
                        [--device D] [--env-kwargs KEY=VALUE ...] [--init-from RUN] [--FIELD VALUE ...]
 
 DESCRIPTION
-    ALGO is {algorithms}. The settings are those that `minerva train` would use: a preset's, changed by options. It trains
-    for a while and shows environment steps per second, the shares of acting, simulating, updating and the rest
-    (storing, normalizing, logging), the time of an update and of the first one, the time before the first step, and the
-    peak memory.
+    ALGO is {algorithms}. The settings are those that `minerva train` would use: a preset's, changed by options. It
+    trains for a while and shows environment steps per second, the shares of acting, simulating, updating and the
+    rest (storing, normalizing, logging), the time of an update and of the first one, the time before the first step,
+    and the peak memory.
 
     A warm-up ends with the first update, which allocates and compiles. Then it measures as many whole rollouts and
     updates as fit into --seconds (20 by default), and at least one. --total-steps is the length of the run to measure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 SHORTEST_ROLLOUT = 16
@@ -81,4 +82,4 @@ def _divisors(number: int) -> list[int]:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**31
+    return isinstance(value, Integral) and 1 <= int(value) < 2**31

@@ -64,6 +64,8 @@ def test_what_is_wrong_in_a_file_is_one_sentence(tmp_path: Path, text: str | byt
 def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"preset: .*nowhere\.toml: there is no such file\.$"):
         api.preset_settings("ppo", "HalfCheetah-v5", str(tmp_path / "nowhere.toml"))
+    with pytest.raises(ValueError, match=r"preset: must be a name, a file or None, got int\."):
+        api.preset_settings("ppo", "HalfCheetah-v5", 5)  # type: ignore[arg-type]
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(ValueError, match=r"folder\.toml: is a folder\.$"):
         api.preset_settings("ppo", "HalfCheetah-v5", tmp_path / "folder.toml")
