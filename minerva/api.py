@@ -109,12 +109,13 @@ def preset_settings(
         from minerva.presets.files import read_preset_file
 
         return _settings(read_preset_file(Path(preset), config), f"Using the settings of {preset}.")
-    if preset == "default" or (preset is None and env_name not in presets.load_presets(algo)):
+    own = presets.load_presets(algo).get(env_name)
+    if preset == "default" or (preset is None and own is None):
         missing = None if preset == "default" else f"{env_name} has no preset for {algo}"
         return _general_settings(algo, env, env_kwargs, missing) if env else Settings({}, DEFAULT_TOTAL_STEPS)
-    found = presets.find_preset(algo, preset or env_name)
-    if preset in (None, env_name):
-        return _settings(found, f"Using the preset of {found.name}{found.described()}.")
+    if own is not None and preset in (None, env_name):
+        return _settings(own, f"Using the preset of {own.name}{own.described()}.")
+    found = presets.find_preset(algo, str(preset))
     return _settings(found, f"Using the preset of {found.name} for {env_name}, for which it was not made.")
 
 
