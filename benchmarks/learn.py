@@ -5,13 +5,15 @@
 writes, for each task, ``OUT/<algo>/<task>/seed<k>.csv`` (every evaluation of the run: step, mean, std, min, max, median
 and mean length of its episodes) and one row per seed in ``OUT/<algo>/<task>/runs.csv``: the evaluation at the end of
 the budget with the last weights, the steps per second without evaluation, and command, commit, hardware and versions.
-`benchmarks/summary.py` makes the table.
+``OUT/<algo>/<task>/settings.json`` holds the settings of the runs. `benchmarks/summary.py` makes the table, and
+`benchmarks/promises.py` what the presets promise.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import shutil
 import subprocess
@@ -24,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.promises import keep_settings
 from benchmarks.provenance import gpu, hardware, import_from
 
 VERSIONS = ("python", "torch", "gymnasium", "mujoco", "dm-control")
@@ -66,6 +69,8 @@ def keep(folder: Path, out: Path, row: dict[str, Any]) -> dict[str, Any]:
             writer.writerow((step, *(metrics[f"eval/{name}"] for name in EVALUATION)))
     last = max(evaluations)
     speeds = [metrics["charts/SPS"] for metrics in table.values() if "charts/SPS" in metrics]
+    description = json.loads((folder / "config.json").read_text())
+    keep_settings(out, row["seed"], {"total_steps": description["total_steps"], **description["config"]})
     row |= {"steps": last, **{name: evaluations[last][f"eval/{name}"] for name in EVALUATION}, "sps": round(speeds[-1])}
     rows_file = out / "runs.csv"
     rows: dict[str, dict[str, Any]] = {}

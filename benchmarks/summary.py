@@ -34,6 +34,7 @@ TOLERANCE = 0.01
 class Result(NamedTuple):
     """The result of one seed."""
 
+    seed: int
     steps: int
     mean_return: float
     steps_per_second: int
@@ -53,7 +54,8 @@ def results(folder: Path, budget: int | None) -> list[Result]:
             evaluation = {**evaluation, "steps": evaluation["step"]}
             if abs(int(evaluation["steps"]) - budget) > TOLERANCE * budget:
                 continue
-        found.append(Result(int(evaluation["steps"]), float(evaluation["return_mean"]), int(row["sps"])))
+        mean_return = float(evaluation["return_mean"])
+        found.append(Result(int(row["seed"]), int(evaluation["steps"]), mean_return, int(row["sps"])))
     return found
 
 

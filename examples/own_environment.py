@@ -42,7 +42,7 @@ def make_env() -> gymnasium.Env[Any, Any]:
 
 
 def main(total_steps: int = 50_000, out_dir: str | None = None) -> None:
-    result = minerva.train("ppo", make_env, total_steps=total_steps, out_dir=out_dir, rollout_steps=512)
+    result = minerva.train("ppo", make_env, total_steps=total_steps, out_dir=out_dir)
     policy = minerva.load(result.out_dir)
     print("Push at 0 when the target is at 3:", policy.act(np.array([0.0, 3.0])))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import warnings
 from collections.abc import Callable, Mapping
@@ -50,33 +51,98 @@ def trainer_class(algo: str) -> type[Trainer]:
 
 
 class Settings(NamedTuple):
-    """What a preset says of a run."""
+    """The settings to train an environment with."""
 
     fields: dict[str, Any]
     total_steps: int
-    note: str | None  # a sentence for the user
+    notes: tuple[str, ...] = ()  # sentences for the user
+    from_preset: bool = False
+
+    def fitted(self, config: type[RunConfig], given: Mapping[str, Any]) -> Settings:
+        """Put what the user gave on top of the preset, and change what else has to change with it.
+
+        Raises:
+            ValueError: What the user gave breaks a rule of the config.
+        """
+        if not self.from_preset:
+            return self._replace(fields={**self.fields, **given})
+        from minerva.presets.fitting import fit, fit_note
+        from minerva.report.groups import SAME_RESULT
+
+        made = config.from_fields(None, self.fields)
+        preset = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+        changes = fit(preset, given)
+        fields = {**self.fields, **given, **changes}
+        final = config.from_fields(None, fields)
+        own = [name for name in given if name not in SAME_RESULT and getattr(final, name) != preset[name]]
+        notes = list(self.notes)
+        if own:
+            notes[0] += f" Changed here: {', '.join(own)}."
+        notes += [note] if (note := fit_note(preset, given, changes)) is not None else []
+        return self._replace(fields=fields, notes=tuple(notes))
 
 
-def preset_settings(algo: str, env_name: str, preset: str | None = None) -> Settings:
+def preset_settings(
+    algo: str,
+    env: str | EnvFactory,
+    preset: str | Path | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> Settings:
     """Find the settings to train an environment with.
 
     Args:
         algo: The algorithm.
-        env_name: The environment's id.
-        preset: None for the environment's own preset, if it has one; a name for that one; "none" for the defaults.
+        env: The environment's id or factory; an empty id stands for no environment in particular.
+        preset: As for `train`.
+        env_kwargs: Arguments for the environment's constructor, where it has to be made to see its actions.
 
     Raises:
-        ValueError: There is no such algorithm, or no preset of that name.
+        ValueError: There is no such algorithm, preset or file, or the environment cannot be made.
     """
-    config_class(algo)
+    config = config_class(algo)
     if preset == "none":
-        return Settings({}, DEFAULT_TOTAL_STEPS, None)
-    if preset is None and env_name not in presets.load_presets(algo):
-        return Settings({}, DEFAULT_TOTAL_STEPS, f"{env_name} has no preset for {algo}: training with the defaults.")
-    fields = presets.find_preset(algo, env_name if preset is None else preset).copy()
-    return Settings(
-        fields, fields.pop("total_steps", DEFAULT_TOTAL_STEPS), f"Using the preset of {preset or env_name}."
-    )
+        return Settings({}, DEFAULT_TOTAL_STEPS)
+    env_name = env if isinstance(env, str) else _display_name(env)
+    if not isinstance(preset, (str, Path, type(None))):
+        raise ValueError(f"preset: must be a name, a file or None, got {type(preset).__name__}.")
+    if isinstance(preset, Path) or (preset is not None and preset.endswith(".toml")):
+        from minerva.presets.files import read_preset_file
+
+        return _settings(read_preset_file(Path(preset), config), f"Using the settings of {preset}.")
+    own = presets.load_presets(algo).get(env_name)
+    if preset == "default" or (preset is None and own is None):
+        missing = None if preset == "default" else f"{env_name} has no preset for {algo}"
+        return _general_settings(algo, env, env_kwargs, missing) if env else Settings({}, DEFAULT_TOTAL_STEPS)
+    if own is not None and preset in (None, env_name):
+        return _settings(own, f"Using the preset of {own.name}{own.described()}.")
+    found = presets.find_preset(algo, str(preset))
+    return _settings(found, f"Using the preset of {found.name} for {env_name}, for which it was not made.")
+
+
+def _display_name(env: EnvFactory) -> str:
+    from minerva.environments.ids import display_name  # imports Gymnasium, which help does not need
+
+    return display_name(env)
+
+
+def _general_settings(
+    algo: str, env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None, missing: str | None
+) -> Settings:
+    general = presets.load_defaults(algo)
+    if not general:
+        return Settings({}, DEFAULT_TOTAL_STEPS, (f"{missing or algo}: training with the defaults.",))
+    (kind, *others) = general
+    if others:  # otherwise the algorithm knows one kind of actions, and refuses the other
+        from minerva.presets.action_kind import action_kind
+
+        kind = action_kind(env, env_kwargs if isinstance(env_kwargs, Mapping) else None)  # otherwise the config refuses
+    using = "Using" if missing is None else f"{missing}: using"
+    return _settings(general[kind], f"{using} the general preset for {kind} actions{general[kind].described()}.")
+
+
+def _settings(preset: presets.Preset, note: str) -> Settings:
+    steps = DEFAULT_TOTAL_STEPS if preset.total_steps is None else preset.total_steps
+    return Settings(preset.fields.copy(), steps, (note,), from_preset=True)
 
 
 def train(
@@ -86,7 +152,7 @@ def train(
     seed: int = 42,
     device: str = "auto",
     out_dir: str | Path | None = None,
-    preset: str | None = None,
+    preset: str | Path | None = None,
     callbacks: CallbackLike = None,
     make_encoder: Callable[[], nn.Module] | None = None,
     **fields: Any,
@@ -100,10 +166,13 @@ def train(
         seed: Every generator of the run is spawned from it.
         device: "auto", "cpu", "cuda", …
         out_dir: The run's folder; by default a new one under ``runs/``.
-        preset: None for the environment's own preset, if it has one; a name for that one; "none" for the defaults.
+        preset: None for the environment's own preset or, without one, the algorithm's general preset. Otherwise the id
+            of another environment, "default" for the general preset, "none" for the defaults of the algorithm's config,
+            or a TOML file with settings.
         callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
         make_encoder: Builds your own encoder, for PPO and V-MPO: see `PPOTrainer`.
-        **fields: Fields of the algorithm's config, on top of the preset's.
+        **fields: Fields of the algorithm's config, on top of the preset's. If `num_envs` is given without
+            `rollout_steps`, rollouts keep about the size that they have in the preset.
 
     Returns:
         Where the run is, how far it came, and its first and last evaluation.
@@ -113,15 +182,12 @@ def train(
         EnvironmentFailureError: An environment failed in the middle of the run; what was learned is saved.
         FloatingPointError: Losses are infinite or not a number; the last checkpoint is from before.
     """
-    from minerva.environments import display_name
-
-    settings = preset_settings(algo, display_name(env_id), preset)
-    config = config_class(algo).from_fields(None, {**settings.fields, **fields})
+    settings = preset_settings(algo, env_id, preset, fields.get("env_kwargs")).fitted(config_class(algo), fields)
+    config = config_class(algo).from_fields(None, settings.fields)
     extra = {} if make_encoder is None else {"make_encoder": make_encoder}
     trainer = make_trainer(algo, env_id, seed, device, config, **extra)
     try:
-        if settings.note is not None:
-            trainer.notes.append(settings.note)
+        trainer.notes.extend(settings.notes)
         steps = settings.total_steps if total_steps is None else total_steps
         return trainer.train(steps, out_dir=out_dir, callbacks=callbacks)
     finally:

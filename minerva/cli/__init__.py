@@ -28,12 +28,14 @@ from minerva.cli.options import (
     ResumeOptions,
     UsageError,
     bench_options,
+    given_names,
     key_values,
     near_matches,
     parse,
     setting_groups,
     train_options,
     value_of,
+    values_of,
 )
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, MAX_ENVS
 from minerva.utils.ranges import LARGEST_INT, SMALLEST_FLOAT, Range, number, whole_number
@@ -126,8 +128,7 @@ def _train(algo: str, arguments: list[str]) -> int:
     run = _parse_run("train", algo, arguments)
     options, start = run.options, Path.cwd()  # an environment may change the current folder
     trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config)
-    if run.note is not None:
-        trainer.notes.append(run.note)
+    trainer.notes.extend(run.notes)
     try:
         if options.init_from is not None:
             trainer.init_from(_seen_from(start, options.init_from))
@@ -139,13 +140,14 @@ def _train(algo: str, arguments: list[str]) -> int:
 class _RunSpec(NamedTuple):
     options: Any
     config: RunConfig
-    note: str | None  # about the preset
+    notes: tuple[str, ...]  # about the preset
 
 
 def _parse_run(command: str, algo: str, arguments: list[str]) -> _RunSpec:
     """Parse the options of `train` or `bench`, with the preset's values as defaults."""
     config_class = api.config_class(algo)
-    settings = api.preset_settings(algo, value_of("--env", arguments) or "", value_of("--preset", arguments))
+    env, preset = value_of("--env", arguments) or "", value_of("--preset", arguments)
+    settings = api.preset_settings(algo, env, preset, key_values(values_of("--env-kwargs", arguments)))
     groups = setting_groups(config_class)
     options_of = train_options if command == "train" else bench_options
     options = parse(
@@ -153,13 +155,15 @@ def _parse_run(command: str, algo: str, arguments: list[str]) -> _RunSpec:
         f"minerva {command} {algo}",
         arguments,
         description=f"{inspect.getdoc(config_class)}\n\nThe defaults shown are those of the environment's "
-        "preset, where --env names one that has a preset (`minerva presets` lists them).",
+        "preset, or of the general preset of tasks that have none. If --num-envs is given without --rollout-steps, "
+        "rollouts keep about the size that they have in the preset.",
     )
     if not options.env:
         raise UsageError("--env: give an environment id, such as --env HalfCheetah-v5; `minerva envs` lists them.")
     fields = {s.name: getattr(getattr(options, group), s.name) for group, members in groups.items() for s in members}
     fields["env_kwargs"] = key_values(fields["env_kwargs"])
-    return _RunSpec(options, config_class.from_fields(None, fields), settings.note)
+    settings = settings.fitted(config_class, {name: fields[name] for name in given_names(arguments) if name in fields})
+    return _RunSpec(options, config_class.from_fields(None, {**fields, **settings.fields}), settings.notes)
 
 
 def _resume(algo: str | None, options: ResumeOptions) -> int:
@@ -246,8 +250,7 @@ def _bench(arguments: list[str]) -> int:
 
     def make_trainer(config: RunConfig) -> Trainer:
         trainer = api.make_trainer(algo, options.env, options.seed, options.device, config)
-        if run.note is not None:
-            trainer.notes.append(run.note)
+        trainer.notes.extend(run.notes)
         if options.init_from is not None:
             with trainer.close_envs_on_error():
                 trainer.init_from(options.init_from)
@@ -327,17 +330,20 @@ def _plot(options: PlotOptions) -> None:
 
 
 def _presets(options: PresetsOptions) -> None:
-    from minerva.presets import algorithms_with_presets, load_presets
+    from minerva.presets import algorithms_with_presets, find_preset, load_defaults, load_presets, to_toml
 
-    for algo in [options.algo] if options.algo is not None else algorithms_with_presets():
-        presets = load_presets(algo)
-        width = max(len(name) for name in presets)
-        print(f"{algo}\n")
-        for name, fields in presets.items():
-            steps = fields.pop("total_steps")
-            plain = {key: " ".join(map(str, v)) if isinstance(v, tuple) else v for key, v in fields.items()}
-            settings = "  ".join(f"{key}={value}" for key, value in plain.items())
-            print(f"  {name:<{width}}  {steps:>10,} steps  {settings}".rstrip())
+    if options.env is not None:
+        print(to_toml(find_preset(str(options.algo), options.env)), end="")
+        return
+    names = [options.algo] if options.algo is not None else algorithms_with_presets()
+    for k, algo in enumerate(names):
+        rows = [*load_presets(algo).values(), *load_defaults(algo).values()]
+        width = max(len(preset.name) for preset in rows)
+        print(f"{algo:<{width}}  {'steps':>10}  mean return after them [95% interval]")
+        for preset in rows:
+            steps = "" if preset.total_steps is None else f"{preset.total_steps:,}"
+            print(f"{preset.name:<{width}}  {steps:>10}  {preset.status}")
+        print("" if k < len(names) - 1 else "\n`minerva presets ALGO ID` prints the settings of one.")
 
 
 def _envs(options: EnvsOptions) -> None:

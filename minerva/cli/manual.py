@@ -10,7 +10,7 @@ SYNOPSIS
     minerva bench ALGO --env ID [--seconds S] [--json FILE] [--FIELD VALUE ...]
     minerva evaluate RUN [--episodes N] [--stochastic] [--best]
     minerva plot RUN... [--out FILE] [--metric NAME] [--group-by FIELD...] [--label TEXT...]
-    minerva presets [ALGO]
+    minerva presets [ALGO [ID]]
     minerva envs [PATTERN]
     minerva annotate PATH [--out DIR] [--single-file FILE] [--check] [--tests DIR]
     minerva --help | --version
@@ -20,7 +20,7 @@ COMMANDS
     bench       Measure the speed of training on this machine, and where the time goes.
     evaluate    Run episodes with a trained policy and summarize their returns.
     plot        Plot the learning curves of runs.
-    presets     List the settings that are known to work, by environment.
+    presets     List the settings by environment, and what runs with them reached.
     envs        List the installed environments.
     annotate    Show the formulas in comments next to the code that computes them, and check them.
 
@@ -56,13 +56,16 @@ NAME
     minerva train - train a policy, or resume a run that was stopped
 
 SYNOPSIS
-    minerva train ALGO --env ID [--preset NAME] [--total-steps N] [--seed N] [--device D] [--out-dir DIR]
-                       [--env-kwargs KEY=VALUE ...] [--init-from RUN] [--FIELD VALUE ...]
+    minerva train ALGO --env ID [--preset ID|default|none|FILE.toml] [--total-steps N] [--seed N] [--device D]
+                       [--out-dir DIR] [--env-kwargs KEY=VALUE ...] [--init-from RUN] [--FIELD VALUE ...]
     minerva train --resume RUN [--total-steps N] [--device D]
 
 DESCRIPTION
-    ALGO is {algorithms}. The settings come from the environment's preset; an option of the same name changes each of
-    them. `minerva train ALGO --env ID --help` lists them with their values.
+    ALGO is {algorithms}. The settings come from the environment's preset or, if it has none, from the algorithm's
+    general preset for its kind of actions; an option of the same name changes each of them. If --num-envs is given
+    without --rollout-steps, rollouts keep about the size that they have in the preset. `minerva train ALGO --env ID
+    --help` lists the settings with their values, `minerva presets` what is known of each preset. --preset takes another
+    environment's preset, the general one (default), the defaults of the algorithm (none), or settings from a file.
 
     Ctrl-C and SIGTERM save the run and stop it. --resume continues from there, or from the last checkpoint of a run
     that was killed, with the settings of the run, and ends with the same weights as an uninterrupted run. With a larger
@@ -71,6 +74,7 @@ DESCRIPTION
 EXAMPLES
     minerva train ppo --env Hopper-v5 --help
     minerva train ppo --env Hopper-v5 --seed 7 --vectorization subprocess
+    minerva train vmpo --env Swimmer-v5 --preset Hopper-v5
     minerva train --resume runs/ppo/Hopper-v5/20250101-120000-seed7
 """
 
@@ -83,10 +87,10 @@ SYNOPSIS
                        [--device D] [--env-kwargs KEY=VALUE ...] [--init-from RUN] [--FIELD VALUE ...]
 
 DESCRIPTION
-    ALGO is {algorithms}. The settings are those that `minerva train` would use: the environment's preset, changed by
-    options. It trains for a while and shows environment steps per second, the shares of acting, simulating, updating
-    and the rest (storing, normalizing, logging), the time of an update and of the first one, the time before the first
-    step, and the peak memory.
+    ALGO is {algorithms}. The settings are those that `minerva train` would use: a preset's, changed by options. It
+    trains for a while and shows environment steps per second, the shares of acting, simulating, updating and the
+    rest (storing, normalizing, logging), the time of an update and of the first one, the time before the first step,
+    and the peak memory.
 
     A warm-up ends with the first update, which allocates and compiles. Then it measures as many whole rollouts and
     updates as fit into --seconds (20 by default), and at least one. --total-steps is the length of the run to measure

@@ -85,13 +85,17 @@ class PlotOptions:
 
 @dataclass(frozen=True)
 class PresetsOptions:
-    """List the presets: settings that are known to work, with the number of steps they are for.
+    """List the presets: settings by environment, the steps they are for, and what their runs reached.
 
-    `minerva train` applies the environment's preset unless --preset names another.
+    `minerva train` applies the environment's preset unless --preset names another, and a general preset (default) to an
+    environment that has none. With the id of an environment, print that preset's settings as TOML, which --preset reads
+    from a file.
     """
 
     algo: tyro.conf.Positional[str | None] = None
     """The algorithm; by default all."""
+    env: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="ID")] = None
+    """The environment whose preset is printed, or default.continuous or default.discrete."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,12 @@ def bench_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_s
     return _with_settings("BenchOptions", [*_run_options(steps), *own], groups, defaults)
 
 
+PRESET_HELP = (
+    "By default the environment's own preset or, without one, the algorithm's general preset. Otherwise another "
+    "environment's id, default for the general preset, none for no preset, or a TOML file with fields "
+    "and total_steps, at its top level or in one table."
+)
+
 RunOption = tuple[str, Any, Any, str, str]
 """Name, type, default, help and metavar."""
 
@@ -199,7 +209,7 @@ RunOption = tuple[str, Any, Any, str, str]
 def _run_options(total_steps: RunOption) -> list[RunOption]:
     return [
         ("env", str, "", "A Gymnasium id, or dm_control/DOMAIN/TASK; `minerva envs` lists them.", "ID"),
-        ("preset", str | None, None, "Preset to use: another environment's id, or none for no preset.", "ID"),
+        ("preset", str | None, None, PRESET_HELP, "{ID,default,none,FILE.toml}"),
         total_steps,
         ("seed", int, 42, "Seed from which all random generators of the run are spawned.", "INT"),
         ("device", str, "auto", "Device of the networks: auto, cpu, cuda, cuda:1, …", "NAME"),
@@ -278,12 +288,23 @@ def near_matches(word: str, known: Sequence[str]) -> str:
 
 def value_of(flag: str, arguments: list[str]) -> str | None:
     """Return the value of a flag before parsing, because the preset that it names gives the defaults."""
-    for word, following in itertools.pairwise([*arguments, ""]):
-        if word == flag:
-            return following or None
+    return next(iter(values_of(flag, arguments)), None)
+
+
+def values_of(flag: str, arguments: list[str]) -> list[str]:
+    """Return the values of a flag before parsing; none if it is not there."""
+    for k, word in enumerate(arguments):
         if word.startswith(f"{flag}="):
-            return word.removeprefix(f"{flag}=")
-    return None
+            return [word.removeprefix(f"{flag}=")]
+        if word == flag:
+            return list(itertools.takewhile(lambda value: not value.startswith("--"), arguments[k + 1 :]))
+    return []
+
+
+def given_names(arguments: list[str]) -> list[str]:
+    """Return the names of the fields that the arguments set, and of some that are none."""
+    flags = [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")]
+    return [name for flag in flags for name in (flag, flag.removeprefix("no_"))]
 
 
 def key_values(pairs: Sequence[str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,10 +72,14 @@ def algorithm_name(algorithm: str) -> str:
 
 def _settings(run: RunRecord) -> dict[str, Any]:
     """Return a run's settings, with its length where that changes the result: schedules end with the run."""
-    scheduled = run.config.get("anneal_lr") or any(
-        isinstance(value, str) and value.startswith(_SCHEDULES) for value in run.config.values()
+    return {**run.config, **({"total_steps": run.total_steps} if is_scheduled(run.config) else {})}
+
+
+def is_scheduled(config: Mapping[str, Any]) -> bool:
+    """Return whether some setting changes over a run, so that the length of the run changes its result."""
+    return bool(config.get("anneal_lr")) or any(
+        isinstance(value, str) and value.startswith(_SCHEDULES) for value in config.values()
     )
-    return {**run.config, **({"total_steps": run.total_steps} if scheduled else {})}
 
 
 def _fields_of(

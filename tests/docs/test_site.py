@@ -244,9 +244,9 @@ def test_presets_list_every_task_with_its_steps(site: Path, algo: str) -> None:
     text = (site / "presets" / f"{algo}.html").read_text(encoding="utf-8")
     rows = dict(re.findall(r"<tr>\s*<td><code>([^<]+)</code></td>\s*<td>([\d,]+)</td>", text))
     known = presets.load_presets(algo)
-    assert rows == {name: f"{fields['total_steps']:,}" for name, fields in known.items()}
-    for fields in known.values():
-        assert all(f">{field}<" in text or f">{field} = " in text for field in fields if field != "total_steps")
+    assert rows == {name: f"{preset.total_steps:,}" for name, preset in known.items()}
+    for preset in known.values():
+        assert all(f">{field}<" in text or f">{field} = " in text for field in preset.fields)
 
 
 def test_the_api_shows_docstrings(site: Path) -> None:
