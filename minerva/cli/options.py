@@ -92,7 +92,7 @@ class PresetsOptions:
     from a file.
     """
 
-    algo: tyro.conf.Positional[str | None] = None
+    algo: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="ALGO")] = None
     """The algorithm; by default all."""
     env: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="ID")] = None
     """The environment whose preset is printed, or default.continuous or default.discrete."""

@@ -29,7 +29,7 @@ def test_promises_are_the_numbers_of_the_tables(algo: str) -> None:
             (row,) = (row for row in rows if row[:3] == wanted)
             status = str(preset.promise).partition(": ")[2].partition(" (")[0]
             assert row[3].replace("**", "") == status
-    reported = {row[0] for row in rows}
+    reported = {row[0] for row in rows} & set(presets.load_presets(algo))
     assert reported == {name for name, preset in presets.load_presets(algo).items() if preset.promise is not None}
 
 
