@@ -36,14 +36,13 @@ def hyperparameters(algo: str, uri: str) -> str:
     kinds = typing.get_type_hints(config)
 
     def row(name: str, text: str) -> str:
-        return f"| `{name}` | `{_kind(kinds[name])}` | `{_default(fields[name])}` | {_cell(text)} |"
+        return f"| `{name}` | `{_kind(kinds[name])}` | `{_default(fields[name])}` | {cell(text)} |"
 
     parts = []
     for heading, settings in setting_groups(config).items():
         rows = [row(setting.name, setting.help) for setting in settings]
-        parts.append(
-            "\n".join([f"### {heading.capitalize()}", "", *_table("setting", "type", "default", "what it does"), *rows])
-        )
+        table = "\n".join([*_table("setting", "type", "default", "what it does"), *rows])
+        parts += [f"### {heading.capitalize()}", of_words(table, "settings")]
     return "\n\n".join(parts)
 
 
@@ -73,8 +72,8 @@ def health_rules(algo: str, uri: str) -> str:
         bounds += [f"above {rule.above:.3g}"] if math.isfinite(rule.above) else []
         when = "growing" if rule.growth else " or ".join(bounds)
         said = rule.warning.format(value="…")
-        rows.append(f"| `{rule.metric}` | {when} | {rule.checks} | {_cell(said[0].upper() + said[1:])} |")
-    return "\n".join([*_table("metric", "warns when", "checks in a row", "message"), *rows])
+        rows.append(f"| `{rule.metric}` | {when} | {rule.checks} | {cell(said[0].upper() + said[1:])} |")
+    return of_words("\n".join([*_table("metric", "warns when", "checks in a row", "message"), *rows]), "warnings")
 
 
 # Results
@@ -225,7 +224,13 @@ def _table(*heads: str) -> list[str]:
     return [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
 
 
-def _cell(value: Any) -> str:
+def of_words(table: str, kind: str) -> str:
+    """Mark a table as one of words, whose rows are paragraphs on a narrow screen."""
+    return f'<div class="words {kind}" markdown>\n\n{table}\n\n</div>'
+
+
+def cell(value: Any) -> str:
+    """Return a value as the text of a cell."""
     return html.escape(str(value), quote=False).replace("|", "\\|")
 
 
