@@ -127,4 +127,4 @@ def _row(name: str, module: str, summary: str) -> str:
 
 
 def _table(rows: list[str]) -> str:
-    return tables.of_words("\n".join(["| name | what it does |", "| --- | --- |", *rows]), "names")
+    return "\n".join(["| name | what it does |", "| --- | --- |", *rows])

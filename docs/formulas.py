@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from docs.tables import of_words
 from minerva.annotate import Formula, Report, examine, make_pages
 from minerva.annotate.fragments import Links, annotated_source, highlight, plain_source
 from minerva.annotate.source import definitions, read_module
@@ -118,7 +117,7 @@ def index_page(markdown: str) -> str:
         parts.append(f"**{group.title}.** {group.text}<br>{' → '.join(links)}")
     parts.append("The numbers in parentheses count formulas.")
     head, bar, rows = markdown.partition("| Module |")
-    return "\n\n".join([head.rstrip(), *parts, "## All modules", of_words(f"{bar}{rows}", "modules"), HOW_TO_READ])
+    return "\n\n".join([head.rstrip(), *parts, "## All modules", f"{bar}{rows}", HOW_TO_READ])
 
 
 def pages() -> dict[str, bytes]:

@@ -42,7 +42,7 @@ def hyperparameters(algo: str, uri: str) -> str:
     for heading, settings in setting_groups(config).items():
         rows = [row(setting.name, setting.help) for setting in settings]
         table = "\n".join([*_table("setting", "type", "default", "what it does"), *rows])
-        parts += [f"### {heading.capitalize()}", of_words(table, "settings")]
+        parts += [f"### {heading.capitalize()}", table]
     return "\n\n".join(parts)
 
 
@@ -73,7 +73,7 @@ def health_rules(algo: str, uri: str) -> str:
         when = "growing" if rule.growth else " or ".join(bounds)
         said = rule.warning.format(value="…")
         rows.append(f"| `{rule.metric}` | {when} | {rule.checks} | {cell(said[0].upper() + said[1:])} |")
-    return of_words("\n".join([*_table("metric", "warns when", "checks in a row", "message"), *rows]), "warnings")
+    return "\n".join([*_table("metric", "warns when", "checks in a row", "message"), *rows])
 
 
 # Results
@@ -222,11 +222,6 @@ def _toml(value: Any) -> Any:
 
 def _table(*heads: str) -> list[str]:
     return [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-
-
-def of_words(table: str, kind: str) -> str:
-    """Mark a table as one of words, whose rows are paragraphs on a narrow screen."""
-    return f'<div class="words {kind}" markdown>\n\n{table}\n\n</div>'
 
 
 def cell(value: Any) -> str:

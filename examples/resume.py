@@ -24,7 +24,11 @@ def main(total_steps: int = 10_240, out_dir: str | None = None) -> None:
     # Stop in the middle of a rollout, like Ctrl-C. `minerva train --resume RUN` does the rest.
     stopped = PPOTrainer("Pendulum-v1", seed=1, config=CONFIG)
     last_step = total_steps // 2 + 7
-    stopped.train(total_steps, folder / "stopped", callbacks=lambda run: run.env_steps < last_step)
+    stopped.train(
+        total_steps,
+        folder / "stopped",
+        callbacks=lambda trainer: trainer.env_steps < last_step,
+    )
     print(f"Stopped at step {stopped.env_steps:,}.")
 
     resumed = PPOTrainer("Pendulum-v1", seed=1, config=CONFIG)

@@ -26,8 +26,9 @@ OF_OTHERS = {"minibatch_size", "wandb", "wandb_project"}  # computed from others
 
 def rows(heading: str) -> list[tuple[list[str], list[str]]]:
     """Return the names in the first two columns of the first table below a heading."""
-    table = re.findall(r"^\|.*\|$", text_of("how-to/migrate.md").partition(heading)[2].partition("</div>")[0], re.M)
-    cells = [re.split(r" \| ", row.strip("| ")) for row in table[2:]]
+    table = re.search(r"(?:^\|.*\|\n)+", text_of("how-to/migrate.md").partition(heading)[2], re.MULTILINE)
+    assert table is not None
+    cells = [re.split(r" \| ", row.strip("| ")) for row in table[0].splitlines()[2:]]
     return [(re.findall(r"`([\w-]+)`", row[0]), re.findall(r"`([\w-]+)`", row[1])) for row in cells]
 
 
