@@ -46,7 +46,7 @@ def page(title: str, modules: list[str]) -> str:
         options = ["show_root_heading: false", "show_root_toc_entry: false"]
         if module == minerva._WHERE["train"]:
             names = sorted(_public_names(module), key=lambda name: _rank(name, module))
-            options.append(f"members: [{', '.join(names)}]")
+            options += ["group_by_category: false", f"members: [{', '.join(names)}]"]
         lines = "".join(f"\n      {option}" for option in options)
         parts.append(f"## `{module}`\n\n::: {module}\n    options:{lines}")
     return "\n\n".join(parts) + "\n"

@@ -24,6 +24,7 @@ from minerva.utils.schedules import Schedule
 ROOT = Path(__file__).parent.parent
 ACTION_DIM = 6
 """Action dimensions of the task for which V-MPO's warnings are shown (HalfCheetah); the thresholds depend on it."""
+_INTERVAL = re.compile(r"(\[-?[\d.]+,) (-?[\d.]+\])")
 
 
 # Settings and warnings
@@ -80,8 +81,8 @@ def health_rules(algo: str, uri: str) -> str:
 
 
 def results(algo: str, uri: str) -> str:
-    """Return the result table, the same as in the README."""
-    return summary.table(algo)
+    """Return the result table, the same as in the README, with intervals that do not break in a narrow column."""
+    return _INTERVAL.sub(r"\1&nbsp;\2", summary.table(algo))
 
 
 def results_in_short(algo: str, uri: str) -> str:
@@ -151,7 +152,7 @@ def results_page() -> str:
         raise ValueError("benchmarks/results/README.md: must begin with a title")
     parts = ["# Results", "These tables are made from the data in `benchmarks/results/` when this site is built."]
     for algo, name in summary.ALGORITHMS.items():
-        parts += [f"## {name}: results {{ #{algo}-table }}", summary.table(algo), shortfalls(algo, "")]
+        parts += [f"## {name}: results {{ #{algo}-table }}", results(algo, ""), shortfalls(algo, "")]
     return "\n\n".join([*parts, rest.strip()]) + "\n"
 
 

@@ -208,7 +208,7 @@ class Updater:
 
 @torch.no_grad()
 def make_batch(policy: ActorCritic, rollout: RolloutBuffer, config: PPOConfig) -> Batch:
-    """Evaluate a full rollout with the policy and critic that collected it, in one pass."""
+    """Build PPO's batch: evaluate a full rollout with the policy and critic that collected it, in one pass."""
     params, values, _ = policy.forward_sequence(
         rollout.obs, rollout.first_recurrent_state, rollout.episode_starts
     )  # [T+1, N, ·]

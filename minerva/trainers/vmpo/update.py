@@ -446,7 +446,7 @@ def batch_is_finite(batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def make_batch(policy: ActorCritic, rollout: RolloutBuffer, config: VMPOConfig) -> Batch:
-    """Evaluate a full rollout with the policy and critic that collected it, in one pass."""
+    """Build V-MPO's batch: evaluate a full rollout with the policy and critic that collected it, in one pass."""
     params, values, _ = policy.forward_sequence(rollout.obs, rollout.first_recurrent_state, rollout.episode_starts)
     advantages, returns = estimate_advantages(rollout, values, config)
     weights = (1 - rollout.restarting).flatten()
