@@ -46,15 +46,16 @@ const width = document.documentElement.scrollWidth
 if (width > page) found.push(`the page is ${width} wide`)
 const name = node => node.textContent.trim().replace(/\\s+/g, " ").slice(0, 40)
 const scrolls = node => ["auto", "scroll"].includes(getComputedStyle(node).overflowX)
-const hides = node => getComputedStyle(node).overflowY == "hidden"
 for (const formula of content.querySelectorAll(".katex-display .katex-html")) {
-  const right = Math.max(...[...formula.querySelectorAll(".base")].map(part => part.getBoundingClientRect().right))
+  const whole = document.createRange()
+  whole.selectNodeContents(formula)
+  const right = whole.getBoundingClientRect().right
   let box = formula.parentElement
   while (box != document.body && getComputedStyle(box).overflowX == "visible") box = box.parentElement
   const inside = box == document.body ? page : box.getBoundingClientRect().right
   if (right > inside + 1 && !scrolls(box)) found.push(`cut: ${name(formula)}`)
   const below = box.scrollHeight - box.clientHeight
-  if (box != document.body && hides(box) && below > 1) found.push(`cut below: ${name(formula)}`)
+  if (box != document.body && below > 1) found.push(`cut below: ${name(formula)}`)
 }
 for (const table of content.querySelectorAll("table:not([class])")) {
   const box = table.closest(".md-typeset__scrollwrap")
