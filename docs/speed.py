@@ -28,7 +28,8 @@ def _run(one: dict[str, Any]) -> str:
     for part in PARTS:
         share = one["shares"][part]
         bar.append(f'<span class="shares__{part}" style="width:{100 * share:.2f}%"></span>')
-        parts.append(f'<span><i class="shares__{part}"></i>{part} {share:.0%}</span>')
+        percent = "&lt;1%" if 0 < share < 0.005 else f"{share:.0%}"
+        parts.append(f'<span><i class="shares__{part}"></i>{part} {percent}</span>')
     return (
         f'<div class="shares__run"><div class="shares__head"><strong>{html.escape(_name(one))}</strong>'
         f"<span>{one['steps_per_second']:,.0f} steps/s</span></div>"

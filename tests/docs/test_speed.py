@@ -51,6 +51,13 @@ def test_a_bar_shows_the_shares_of_a_measurement_and_its_numbers_stand_below(fol
         ]
 
 
+def test_a_share_that_would_round_to_nothing_says_so(folder: Path) -> None:
+    shares = {"acting": 0.004, "simulating": 0.0, "updating": 0.99, "rest": 0.006}
+    (folder / "a.json").write_text(json.dumps(measurement(shares=shares)))
+    ((_, _, parts),) = ET.fromstring(speed.time_shares("bench", ""))
+    assert ["".join(part.itertext()) for part in parts] == ["simulating 0%", "acting <1%", "rest 1%", "updating 99%"]
+
+
 def test_nothing_to_show_is_an_error(folder: Path) -> None:
     with pytest.raises(ValueError, match="there is no measurement"):
         speed.time_shares("bench", "")
