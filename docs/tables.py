@@ -24,6 +24,7 @@ from minerva.utils.schedules import Schedule
 ROOT = Path(__file__).parent.parent
 ACTION_DIM = 6
 """Action dimensions of the task for which V-MPO's warnings are shown (HalfCheetah); the thresholds depend on it."""
+_INTERVAL = re.compile(r"(\[-?[\d.]+,) (-?[\d.]+\])")
 
 
 # Settings and warnings
@@ -36,14 +37,13 @@ def hyperparameters(algo: str, uri: str) -> str:
     kinds = typing.get_type_hints(config)
 
     def row(name: str, text: str) -> str:
-        return f"| `{name}` | `{_kind(kinds[name])}` | `{_default(fields[name])}` | {_cell(text)} |"
+        return f"| `{name}` | `{_kind(kinds[name])}` | `{_default(fields[name])}` | {cell(text)} |"
 
     parts = []
     for heading, settings in setting_groups(config).items():
         rows = [row(setting.name, setting.help) for setting in settings]
-        parts.append(
-            "\n".join([f"### {heading.capitalize()}", "", *_table("setting", "type", "default", "what it does"), *rows])
-        )
+        table = "\n".join([*_table("setting", "type", "default", "what it does"), *rows])
+        parts += [f"### {heading.capitalize()}", table]
     return "\n\n".join(parts)
 
 
@@ -73,7 +73,7 @@ def health_rules(algo: str, uri: str) -> str:
         bounds += [f"above {rule.above:.3g}"] if math.isfinite(rule.above) else []
         when = "growing" if rule.growth else " or ".join(bounds)
         said = rule.warning.format(value="…")
-        rows.append(f"| `{rule.metric}` | {when} | {rule.checks} | {_cell(said[0].upper() + said[1:])} |")
+        rows.append(f"| `{rule.metric}` | {when} | {rule.checks} | {cell(said[0].upper() + said[1:])} |")
     return "\n".join([*_table("metric", "warns when", "checks in a row", "message"), *rows])
 
 
@@ -81,8 +81,8 @@ def health_rules(algo: str, uri: str) -> str:
 
 
 def results(algo: str, uri: str) -> str:
-    """Return the result table, the same as in the README."""
-    return summary.table(algo)
+    """Return the result table, the same as in the README, with intervals that do not break in a narrow column."""
+    return _INTERVAL.sub(r"\1&nbsp;\2", summary.table(algo))
 
 
 def results_in_short(algo: str, uri: str) -> str:
@@ -152,7 +152,7 @@ def results_page() -> str:
         raise ValueError("benchmarks/results/README.md: must begin with a title")
     parts = ["# Results", "These tables are made from the data in `benchmarks/results/` when this site is built."]
     for algo, name in summary.ALGORITHMS.items():
-        parts += [f"## {name}: results {{ #{algo}-table }}", summary.table(algo), shortfalls(algo, "")]
+        parts += [f"## {name}: results {{ #{algo}-table }}", results(algo, ""), shortfalls(algo, "")]
     return "\n\n".join([*parts, rest.strip()]) + "\n"
 
 
@@ -225,7 +225,8 @@ def _table(*heads: str) -> list[str]:
     return [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """Return a value as the text of a cell."""
     return html.escape(str(value), quote=False).replace("|", "\\|")
 
 

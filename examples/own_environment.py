@@ -21,7 +21,12 @@ class ReachTarget(gymnasium.Env[Vector, Vector]):
     observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)  # position, target
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Vector, dict[str, Any]]:
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Vector, dict[str, Any]]:
         """Start at 0, with a random target."""
         super().reset(seed=seed)  # seeds self.np_random, so that a run can resume exactly
         self.position, self.target = 0.0, float(self.np_random.uniform(-5.0, 5.0))
@@ -48,4 +53,7 @@ def main(total_steps: int = 50_000, out_dir: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50_000, sys.argv[2] if len(sys.argv) > 2 else None)
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 50_000,
+        sys.argv[2] if len(sys.argv) > 2 else None,
+    )

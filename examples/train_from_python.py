@@ -17,4 +17,7 @@ def main(total_steps: int = 100_000, out_dir: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000, sys.argv[2] if len(sys.argv) > 2 else None)
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 100_000,
+        sys.argv[2] if len(sys.argv) > 2 else None,
+    )

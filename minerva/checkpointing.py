@@ -121,7 +121,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def unusable(path: Path, error: ValueError) -> CheckpointError:
-    """Return the error that says in one sentence what is wrong inside a checkpoint."""
+    """Return a `CheckpointError` that says in one sentence what is wrong inside a checkpoint."""
     reason = " ".join(str(error).split()).rstrip(".")
     return CheckpointError(f"checkpoint: {path} cannot be used, because of {reason}; use another one.")
 

@@ -22,7 +22,7 @@ BETA1, BETA2 = 0.9, 0.999
 
 
 class Learnable(NamedTuple):
-    """Parameters as a vector, and what their optimizer remembers."""
+    """Parameters as one vector, with the moments and the step count of their optimizer."""
 
     parameters: Tensor  # [P]
     average: Tensor  # [P], of gradients; with SGD the momentum
@@ -142,7 +142,7 @@ def minimize(
     *inputs: P.args,
     **named: P.kwargs,
 ) -> tuple[Learnable, Aux]:
-    """Take one gradient step on a loss.
+    """Take one gradient step on a loss: return new parameters and moments, and what the loss function reported.
 
     Args:
         loss: A function of the module and the inputs. It returns the loss, a scalar, and auxiliary results.

@@ -366,7 +366,7 @@ def _start_worker(
 
 
 def work(file_descriptor: int) -> None:
-    """Run one slice of the environments until the pipe closes (the main function of a worker process)."""
+    """Run a worker process: step its environments until the pipe closes."""
     connection = Connection(file_descriptor)
     group = None
     try:

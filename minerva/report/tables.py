@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def evaluation_table(summary: Summary, title: str) -> Table:
-    """Build a table of the statistics of an evaluation, one per row."""
+    """Build a table of the statistics of an evaluation, one per row, for the terminal."""
     table = _table(title)
     table.add_column("Return", no_wrap=True)
     table.add_column(f"{summary.n:,} episode{'s' if summary.n != 1 else ''}", justify="right", no_wrap=True)

@@ -37,7 +37,7 @@ LayerSizes = Annotated[tuple[int, ...], Range(1, MAX_UNITS)]
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What every algorithm has: environments, evaluation, checkpoints, tracking, the optimizer."""
+    """The settings of every algorithm: environments, evaluation, checkpoints, tracking, the optimizer."""
 
     # Environments
 
@@ -141,7 +141,7 @@ class RunConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig(RunConfig):
-    """What PPO and V-MPO have in common: an actor-critic, and rollouts."""
+    """The settings that PPO and V-MPO share: an actor-critic, and rollouts."""
 
     # Networks
 
@@ -205,7 +205,7 @@ class OnPolicyConfig(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig(RunConfig):
-    """What an algorithm that learns from a replay buffer has."""
+    """The settings of an algorithm that learns from a replay buffer."""
 
     # Replay
 

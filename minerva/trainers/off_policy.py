@@ -28,7 +28,7 @@ from minerva.utils.seeding import check_numpy_generator_state, spawn_seed
 
 @dataclass
 class UpdateSchedule:
-    """When updates are due, counted in transitions that can be learned from."""
+    """The schedule of off-policy updates: when they are due, counted in transitions that can be learned from."""
 
     start: int  # transitions from which on updates are owed
     counted: int = 0  # transitions that are accounted for
@@ -51,7 +51,7 @@ class UpdateSchedule:
 
 
 class OffPolicyTrainer(Trainer):
-    """A trainer that makes updates on batches from a replay buffer, which it fills (arguments as for `Trainer`)."""
+    """A trainer that learns from batches of a replay buffer, which it fills; arguments are those of `Trainer`."""
 
     drops_non_finite: ClassVar[bool] = True
     config: OffPolicyConfig

@@ -47,13 +47,13 @@ def estimate_advantages(rollout: RolloutBuffer, values: Tensor, config: OnPolicy
 
 
 def useful_threads(agent: nn.Module, minibatch_rows: int) -> int:
-    """Return with how many threads of torch gradient steps are fastest on a CPU of many cores."""
+    """Return the number of torch threads with which gradient steps are fastest on a CPU of many cores."""
     convolves = any(isinstance(module, nn.Conv2d) for module in agent.modules())
     return usable_cores() if convolves else minibatch_rows // ROWS_PER_THREAD
 
 
 class Updater(Protocol):
-    """How an algorithm learns from rollouts."""
+    """The interface of what learns from rollouts, one class per on-policy algorithm."""
 
     state: Any  # everything that an update changes, a NamedTuple of `Learnable`s
     skipped: int  # updates or minibatches that were skipped because a number was not finite
@@ -64,7 +64,7 @@ class Updater(Protocol):
 
 
 class OnPolicyTrainer(Trainer):
-    """A trainer that collects whole rollouts and learns from each of them. Steps beyond the last one are left over.
+    """A trainer that collects whole rollouts and learns from each of them; steps beyond the last one are left over.
 
     Args:
         env_id: As for `Trainer`, like the next three.

@@ -52,7 +52,7 @@ def resume(trainer: Trainer, path: Path) -> None:
 
 
 def start_from(trainer: Trainer, path: Path) -> None:
-    """Load only the policy of another run.
+    """Load only the policy of another run into a trainer, to start a new run with it.
 
     Raises:
         CheckpointError: As for `Trainer.load`; nothing is changed then.

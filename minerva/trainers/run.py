@@ -41,7 +41,10 @@ EVALUATIONS_PER_RUN = 30
 
 @dataclass
 class RunState:
-    """How far a run has come. It is saved beside the trainer's state."""
+    """How far a run has come: steps, updates, evaluations and the position in its log.
+
+    It is saved beside the trainer's state.
+    """
 
     started: bool = False  # whether the first episodes have begun
     env_steps: int = 0  # restarting steps included
@@ -61,7 +64,7 @@ class RunState:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The result of a call of `train`."""
+    """The result of a call of `train`: where the run is, how far it came, and its evaluations."""
 
     out_dir: Path  # not created if there was nothing to train
     env_steps: int

@@ -37,7 +37,7 @@ _FORM = {
 
 
 class SavedRun(NamedTuple):
-    """A checkpoint that was read; only `state` and `replay` are still as they were in the file."""
+    """A saved run, read from a checkpoint and checked; only `state` and `replay` are still as they were in the file."""
 
     path: Path
     env_id: str

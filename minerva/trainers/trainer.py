@@ -42,7 +42,7 @@ ROWS_PER_THREAD = 256
 
 
 class Trainer(ABC):
-    """The part of a trainer that is the same for every algorithm.
+    """Base class of all trainers: the part that is the same for every algorithm.
 
     `OnPolicyTrainer` and `OffPolicyTrainer` add a collector and a loop, an algorithm its agent and its update.
 
@@ -240,7 +240,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
-        """Load it; return a sentence where that is not exact."""
+        """Load what `learning_state` returned; return a sentence where that is not exact."""
 
     def device_change_note(self, device: str) -> str:
         """Return what a run loses that was on another type of device before."""
@@ -400,7 +400,7 @@ class Trainer(ABC):
         expect(not value[1] or self.device.type == "cuda", name, "must not capture updates without a GPU", True)
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
-        """Load it; return a sentence where that is not exact."""
+        """Load what `state_dict` returned; return a sentence where that is not exact."""
         self.agent.load_state_dict(state["agent"])
         self.actor.invalidate()
         self.health.load_state_dict(state["health"])

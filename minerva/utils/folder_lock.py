@@ -40,11 +40,11 @@ _SETTLE_SECONDS = 2.0  # how long a lock may be held by a process that has not w
 
 
 class LockedError(ValueError):
-    """Another process, or another trainer of this one, writes into the folder; the message says which."""
+    """Another process, or another trainer of this one, writes into the run's folder; the message says which."""
 
 
 class FolderLostError(OSError):
-    """The folder was deleted, or another process took it over: nothing more may be written into it."""
+    """The run's folder was deleted, or another process took it over: nothing more may be written into it."""
 
 
 class FolderLock:

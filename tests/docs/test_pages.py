@@ -219,6 +219,8 @@ def test_every_paper_that_a_formula_cites_is_in_the_bibliography() -> None:
 
 
 def test_settings_named_for_those_who_come_from_stable_baselines_exist() -> None:
-    rows = re.findall(r"^\|[^|]*\|[^|]*\| (`[^|]+`) \|", text_of("how-to/stable-baselines.md"), re.MULTILINE)
+    rows = re.findall(
+        r"^\|[^|]*\| (`[^|]+`) \|", text_of("how-to/stable-baselines.md").partition("| PPO2 |")[2], re.MULTILINE
+    )
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert len(named) > 12 and named <= {field.name for field in dataclasses.fields(PPOConfig)}

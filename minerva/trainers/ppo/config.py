@@ -12,7 +12,7 @@ from minerva.utils.schedules import NonNegativeSchedule, PositiveSchedule, as_sc
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig(OnPolicyConfig):
-    """Proximal policy optimization."""
+    """The settings of PPO: proximal policy optimization."""
 
     # Networks
 

@@ -20,7 +20,7 @@ __all__ = ["Agent", "PPOConfig", "PPOTrainer"]
 
 
 class PPOTrainer(OnPolicyTrainer):
-    """Train a policy with PPO (arguments as for `OnPolicyTrainer`, fields of `PPOConfig`).
+    """Train a policy with PPO. Arguments are those of `OnPolicyTrainer`, and the fields of `PPOConfig`.
 
     It trains in whole rollouts; steps beyond the last of them are left over. If a resumed run is given more steps than
     before, its learning rate follows the schedule of the longer run from there on.
@@ -72,7 +72,7 @@ class PPOTrainer(OnPolicyTrainer):
 
 
 def report_skipped(result: UpdateResult, number: int) -> None:
-    """Warn of the minibatches that an update skipped because a number was not finite.
+    """Warn of the minibatches that a PPO update skipped because a number was not finite.
 
     Args:
         result: What the update returned.

@@ -22,7 +22,7 @@ from minerva.utils.modes import mode, restore_unless, training_parts
 
 
 class Batch(NamedTuple):
-    """A rollout, or a minibatch of it, as the update takes it.
+    """A rollout, or a minibatch of it, as PPO's update takes it.
 
     A rollout has B = T·N rows, time-major. For a recurrent policy it stays whole sequences: all but
     `recurrent_state` are ``[T, N, ...]`` in place of ``[B, ...]``.
@@ -40,13 +40,13 @@ class Batch(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Everything that an update changes, besides buffers of a user's own encoder (BatchNorm)."""
+    """Everything that a PPO update changes, besides buffers of a user's own encoder (BatchNorm)."""
 
     policy: Learnable  # policy and critic
 
 
 class Coefficients(NamedTuple):
-    """The settings that may change from update to update, each a scalar."""
+    """PPO's settings that may change from update to update, each a scalar."""
 
     clip_ratio: Tensor
     clip_ratio_vf: Tensor
@@ -55,7 +55,7 @@ class Coefficients(NamedTuple):
 
 
 class MinibatchLosses(NamedTuple):
-    """One minibatch's loss and what is logged of it, each a scalar."""
+    """PPO's loss on a minibatch and what is logged of it, each a scalar."""
 
     total: Tensor
     policy: Tensor
@@ -68,7 +68,7 @@ class MinibatchLosses(NamedTuple):
 
 
 class UpdateResult(NamedTuple):
-    """What one update, all gradient steps on a rollout, did; its dictionaries are empty if every row was restarting."""
+    """The result of a PPO update, all steps on a rollout; its dictionaries are empty if every row was restarting."""
 
     metrics: dict[str, float]
     means: dict[str, float]  # the fields of `MinibatchLosses`, over minibatches not skipped; over all if every one was
@@ -114,7 +114,7 @@ def minibatch_losses(
 
 
 class Updater:
-    """Learn from rollouts: it holds what an update changes, and how updates run.
+    """Learn from rollouts with PPO; it holds what an update changes, and how updates run.
 
     Args:
         policy: Policy and critic, on their device; changed in place.
@@ -208,7 +208,7 @@ class Updater:
 
 @torch.no_grad()
 def make_batch(policy: ActorCritic, rollout: RolloutBuffer, config: PPOConfig) -> Batch:
-    """Evaluate a full rollout with the policy and critic that collected it, in one pass."""
+    """Build PPO's batch: evaluate a full rollout with the policy and critic that collected it, in one pass."""
     params, values, _ = policy.forward_sequence(
         rollout.obs, rollout.first_recurrent_state, rollout.episode_starts
     )  # [T+1, N, ·]
@@ -232,7 +232,7 @@ def recompute_advantages(policy: ActorCritic, rollout: RolloutBuffer, config: PP
 
 
 def coefficients_at(remaining: float, config: PPOConfig, like: Tensor) -> Coefficients:
-    """Evaluate the scheduled settings at this point of training, as tensors on the device of `like`."""
+    """Evaluate PPO's scheduled settings at this point of training, as tensors on the device of `like`."""
     numbers = (
         config.clip_ratio_at(remaining),
         config.clip_ratio_vf_at(remaining),

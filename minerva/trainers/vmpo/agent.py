@@ -22,7 +22,7 @@ from minerva.utils.running_norm import RunningNorm
 
 
 class VMPOAgent(BaseAgent):
-    """A policy with a critic, the dual variables, and how they learn.
+    """V-MPO's agent: a policy with a critic, the dual variables, and how they learn.
 
     The policy is a squashed Gaussian, or for a discrete action space a distribution over its choices. Its methods take
     raw observations; a recurrent policy begins with an empty state in `act` and `value`.

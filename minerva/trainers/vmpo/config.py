@@ -14,7 +14,7 @@ _SHARE = Range(SMALLEST_FLOAT, 1, "lie in (0, 1]", "lie in (0, 1]", "; 0.5 keeps
 
 @dataclass(frozen=True, kw_only=True)
 class VMPOConfig(OnPolicyConfig):
-    """On-policy maximum a posteriori policy optimization."""
+    """The settings of V-MPO: on-policy maximum a posteriori policy optimization."""
 
     # Networks
 

@@ -22,7 +22,7 @@ __all__ = ["VMPOAgent", "VMPOConfig", "VMPOTrainer"]
 
 
 class VMPOTrainer(OnPolicyTrainer):
-    """Train a policy with V-MPO, in whole rollouts (arguments as for `OnPolicyTrainer`, fields of `VMPOConfig`)."""
+    """Train a policy with V-MPO. Arguments are those of `OnPolicyTrainer`, and the fields of `VMPOConfig`."""
 
     algorithm: ClassVar[str] = "vmpo"
     config_class: ClassVar[type[VMPOConfig]] = VMPOConfig

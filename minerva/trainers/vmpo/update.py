@@ -26,7 +26,7 @@ from minerva.utils.modes import mode, restore_unless, training_parts
 
 
 class Batch(NamedTuple):
-    """A rollout as an update takes it, flattened to B = T·N rows, time-major."""
+    """A rollout as V-MPO's update takes it, flattened to B = T·N rows, time-major."""
 
     obs: Tensor  # [B, O], as the policy saw them
     actions: Tensor  # [B, A], on the environment's scale
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 
 
 class WeightedBatch(NamedTuple):
-    """What the E-step makes of a batch for the M-step."""
+    """The result of V-MPO's E-step for the M-step: a batch with weights."""
 
     obs: Tensor  # [B, O]
     samples: Tensor  # [B, A], before the tanh
@@ -55,7 +55,7 @@ class WeightedBatch(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Everything that an update changes, besides buffers of a user's own encoder (BatchNorm)."""
+    """Everything that a V-MPO update changes, besides buffers of a user's own encoder (BatchNorm)."""
 
     policy: Learnable  # policy and critic
     alphas: Learnable  # [D], the multipliers of the KL bounds
@@ -63,7 +63,7 @@ class TrainState(NamedTuple):
 
 
 class Optimizers(NamedTuple):
-    """How each part learns."""
+    """The optimizers of V-MPO: of policy and critic, multipliers and temperature."""
 
     policy: Optimizer[ActorCritic]
     alphas: Optimizer[Duals]
@@ -71,7 +71,7 @@ class Optimizers(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A bound on one of the D divergences, and the names that belong to it."""
+    """A bound on one of V-MPO's D KL divergences, and the names that belong to it."""
 
     epsilon: float
     multiplier: str  # name of the Lagrange multiplier
@@ -82,7 +82,7 @@ class Bound(NamedTuple):
 
 
 def kl_bounds(head: ActionHead, config: VMPOConfig) -> tuple[Bound, ...]:
-    """Return the bounds of the M-step: of mean and standard deviation, or of a discrete policy as a whole."""
+    """Return the KL bounds of V-MPO's M-step: of mean and standard deviation, or of a discrete policy as a whole."""
     if isinstance(head, GaussianHead):
         mean = ("kl/mean", "loss/policy_kl_mean_pen", "vmpo/alpha_mu", "health/kl_mean_ratio")
         std = ("kl/std", "loss/policy_kl_std_pen", "vmpo/alpha_sigma", "health/kl_std_ratio")
@@ -91,7 +91,7 @@ def kl_bounds(head: ActionHead, config: VMPOConfig) -> tuple[Bound, ...]:
 
 
 class MStepLosses(NamedTuple):
-    """What an M-step's forward pass gave: scalars, or one entry per divergence."""
+    """The losses of an M-step of V-MPO: scalars, or one entry per divergence."""
 
     total: Tensor
     nll: Tensor
@@ -109,7 +109,7 @@ class MStepLosses(NamedTuple):
 def temperature_loss(
     duals: Duals, advantages: Tensor, restarting_weights: Tensor, importance_weights: Tensor, config: VMPOConfig
 ) -> tuple[Tensor, tuple[Tensor, vmpo.Selection, Tensor]]:
-    """Compute L_η; with it the samples that are kept, and their weights in the M-step, ``[B]``."""
+    """Compute the loss of V-MPO's temperature, L_η; also the samples that are kept, and their weights, ``[B]``."""
     (eta,) = duals()
     scaled = vmpo.scale_advantages(advantages, restarting_weights, eta)
     selection = vmpo.select_top(scaled, restarting_weights, config.topk_fraction)
@@ -120,7 +120,7 @@ def temperature_loss(
 def e_step(
     optimizers: Optimizers, config: VMPOConfig, state: TrainState, batch: Batch
 ) -> tuple[TrainState, WeightedBatch, dict[str, Tensor]]:
-    """Weigh the samples with the temperature as it is, and then take one step on it."""
+    """Compute V-MPO's E-step: weigh the samples with the temperature as it is, and then take one step on it."""
     w, advantages = batch.restarting_weights, batch.advantages
     counted = (w > 0).to(w.dtype)
     if config.normalize_advantages:
@@ -161,7 +161,7 @@ def e_step(
 def m_step(
     optimizers: Optimizers, config: VMPOConfig, state: TrainState, batch: WeightedBatch, lr_scale: Tensor
 ) -> tuple[TrainState, MStepLosses]:
-    """Take, on a minibatch, one step on the multipliers, and with the new ones a step on policy and critic.
+    """Compute V-MPO's M-step on a minibatch: a step on the multipliers, then with these one on policy and critic.
 
     `lr_scale` ``[1]`` multiplies the learning rates of policy and critic.
     """
@@ -199,7 +199,7 @@ def m_step(
 
 
 def alpha_loss(duals: Duals, kls: Tensor, bounds: tuple[Bound, ...]) -> tuple[Tensor, Tensor]:
-    """Compute the loss of the multipliers: each grows where its bound is broken."""
+    """Compute the loss of V-MPO's multipliers: each grows where its bound is broken."""
     parts = zip(duals(), kls.unbind(), bounds, strict=True)
     # LaTeX[Song2020, eq. 5]: L_\alpha = \sum_k \alpha_k (\epsilon_k - D_k)
     loss = torch.stack([lagrange.alpha_loss(alpha, kl, bound.epsilon) for alpha, kl, bound in parts]).sum()
@@ -207,7 +207,7 @@ def alpha_loss(duals: Duals, kls: Tensor, bounds: tuple[Bound, ...]) -> tuple[Te
 
 
 def evaluate(policy: ActorCritic, obs: Tensor, state: Tensor, episode_starts: Tensor) -> tuple[DistParams, Tensor]:
-    """Return the distributions of actions, ``[B, ·]`` each, and values ``[B]`` of rows ``[B, O]``."""
+    """Evaluate policy and critic on rows ``[B, O]``: distributions of actions, ``[B, ·]`` each, and values ``[B]``."""
     if not policy.state_dim:
         params, value, _ = policy.forward_sequence(obs, state, episode_starts)
         return params, value
@@ -249,7 +249,7 @@ def final_metrics(
     batch: WeightedBatch,
     losses: MStepLosses,
 ) -> dict[str, Tensor]:
-    """Compute what is logged of an update: the last M-step's losses, and policy and critic after it.
+    """Compute what is logged of a V-MPO update: the last M-step's losses, and policy and critic after it.
 
     `old` are the parameters of policy and critic before the update.
     """
@@ -288,7 +288,7 @@ def final_metrics(
 
 
 class Updater:
-    """Learn from batches: it holds what an update changes, and how updates run.
+    """Learn from rollouts with V-MPO; it holds what an update changes, and how updates run.
 
     Args:
         policy: Policy and critic, on their device; changed in place.
@@ -446,7 +446,7 @@ def batch_is_finite(batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def make_batch(policy: ActorCritic, rollout: RolloutBuffer, config: VMPOConfig) -> Batch:
-    """Evaluate a full rollout with the policy and critic that collected it, in one pass."""
+    """Build V-MPO's batch: evaluate a full rollout with the policy and critic that collected it, in one pass."""
     params, values, _ = policy.forward_sequence(rollout.obs, rollout.first_recurrent_state, rollout.episode_starts)
     advantages, returns = estimate_advantages(rollout, values, config)
     weights = (1 - rollout.restarting).flatten()

@@ -50,7 +50,7 @@ class Layers(NamedTuple):
 
 
 class FunctionModule(nn.Module):
-    """A module that applies a plain function.
+    """A torch module that applies a plain function, such as an activation.
 
     Args:
         function: Maps a tensor to one of the same shape.
@@ -66,7 +66,7 @@ class FunctionModule(nn.Module):
 
 
 def nature_cnn(images: Any, **kwargs: Any) -> Any:
-    """Stand for the convolutions of `CnnPolicy`, as the value of `cnn_extractor`.
+    """Choose the convolutions of `CnnPolicy`, as the value of `cnn_extractor`; it cannot be called.
 
     Raises:
         TypeError: It is called: TensorFlow's tensors cannot be used here.
