@@ -155,6 +155,7 @@ def train(
     preset: str | Path | None = None,
     callbacks: CallbackLike = None,
     make_encoder: Callable[[], nn.Module] | None = None,
+    resume_or_start: bool = False,
     **fields: Any,
 ) -> TrainingResult:
     """Train a policy with the environment's preset.
@@ -171,6 +172,8 @@ def train(
             or a TOML file with settings.
         callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
         make_encoder: Builds your own encoder, for PPO and V-MPO: see `PPOTrainer`.
+        resume_or_start: Resume the run that `out_dir` holds, if there is one: its algorithm, environment, seed and
+            settings must be these, and `total_steps` may be larger. A finished run is returned at once.
         **fields: Fields of the algorithm's config, on top of the preset's. If `num_envs` is given without
             `rollout_steps`, rollouts keep about the size that they have in the preset.
 
@@ -185,10 +188,24 @@ def train(
     settings = preset_settings(algo, env_id, preset, fields.get("env_kwargs")).fitted(config_class(algo), fields)
     config = config_class(algo).from_fields(None, settings.fields)
     extra = {} if make_encoder is None else {"make_encoder": make_encoder}
+    steps = settings.total_steps if total_steps is None else total_steps
+    found = None
+    if resume_or_start:
+        from minerva.environments import display_name
+        from minerva.trainers.resuming import find_run
+        from minerva.trainers.run import TrainingResult
+
+        if out_dir is None:
+            raise ValueError("resume_or_start: needs out_dir, the folder of the run; give one.")
+        compared = config if make_encoder is None else config_class(algo).from_fields(config, {"encoder": "custom"})
+        found = find_run(Path(out_dir), algo, display_name(env_id), seed, compared, steps)
+        if found is not None and found.finished:
+            return TrainingResult(Path(out_dir), found.env_steps, found.updates, None, None, None)
     trainer = make_trainer(algo, env_id, seed, device, config, **extra)
     try:
         trainer.notes.extend(settings.notes)
-        steps = settings.total_steps if total_steps is None else total_steps
+        if found is not None and out_dir is not None:
+            trainer.load(out_dir)
         return trainer.train(steps, out_dir=out_dir, callbacks=callbacks)
     finally:
         trainer.close()

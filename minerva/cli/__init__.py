@@ -127,10 +127,23 @@ def _train_or_resume(arguments: list[str]) -> int:
 def _train(algo: str, arguments: list[str]) -> int:
     run = _parse_run("train", algo, arguments)
     options, start = run.options, Path.cwd()  # an environment may change the current folder
+    resumed = False
+    if options.resume_or_start:
+        from minerva.trainers.resuming import find_run
+
+        if options.out_dir is None:
+            raise UsageError("--resume-or-start: needs --out-dir, the folder of the run; give one.")
+        found = find_run(options.out_dir, algo, options.env, options.seed, run.config, options.total_steps)
+        if found is not None and found.finished:
+            print(f"Run        {options.out_dir} is finished: it has taken all its {found.env_steps:,} steps.")
+            return 0
+        resumed = found is not None
     trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config)
     trainer.notes.extend(run.notes)
     try:
-        if options.init_from is not None:
+        if resumed:
+            trainer.load(_seen_from(start, options.out_dir))
+        elif options.init_from is not None:
             trainer.init_from(_seen_from(start, options.init_from))
         return _run(trainer, options.total_steps, options.out_dir or trainer.default_folder(), start)
     finally:

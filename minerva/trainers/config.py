@@ -127,6 +127,10 @@ class RunConfig:
                 raise ValueError(f"{name}: not a setting of {cls.__name__}. {hint}")
         return dataclasses.replace(base, **fields) if base is not None else cls(**fields)
 
+    def final_step(self, total_steps: int) -> int:
+        """Return the environment step at which a run of so many steps ends."""
+        raise NotImplementedError
+
     def to_plain(self) -> dict[str, Any]:
         """Return the fields as plain values (tuples as lists, functions by a word), for checkpoints and JSON."""
         plain: dict[str, Any] = {}
@@ -188,6 +192,9 @@ class OnPolicyConfig(RunConfig):
         """Samples per rollout."""
         return self.rollout_steps * self.num_envs
 
+    def final_step(self, total_steps: int) -> int:
+        return total_steps // self.batch_size * self.batch_size
+
     @property
     def passes(self) -> int:
         """Passes over a rollout per update."""
@@ -247,3 +254,6 @@ class OffPolicyConfig(RunConfig):
                 f"batch_size: must be at most replay_size = {self.replay_size}, of which the replay buffer "
                 f"will hold {held * self.num_envs} (as many of each environment); got {self.batch_size}."
             )
+
+    def final_step(self, total_steps: int) -> int:
+        return -(-total_steps // self.num_envs) * self.num_envs

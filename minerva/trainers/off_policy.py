@@ -161,9 +161,6 @@ class OffPolicyTrainer(Trainer):
                 f"update, got {total_steps:,}: nothing would be learned."
             )
 
-    def final_step(self, total_steps: int) -> int:
-        return -(-total_steps // self.config.num_envs) * self.config.num_envs
-
     @property
     def unit(self) -> str:
         return f"steps of {self.config.num_envs:,} environments"

@@ -175,9 +175,6 @@ class OnPolicyTrainer(Trainer):
                 f"got {total_steps:,}: nothing would be learned."
             )
 
-    def final_step(self, total_steps: int) -> int:
-        return self.num_updates(total_steps) * self.config.batch_size
-
     @property
     def unit(self) -> str:
         return f"rollouts of {self.config.batch_size:,} steps"

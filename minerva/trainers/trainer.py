@@ -217,9 +217,9 @@ class Trainer(ABC):
     def check_length(self, total_steps: int) -> None:
         """Raise a `ValueError` if a run of so many steps would learn nothing."""
 
-    @abstractmethod
     def final_step(self, total_steps: int) -> int:
         """Return the environment step at which a run of so many steps ends."""
+        return self.config.final_step(total_steps)
 
     @property
     @abstractmethod
