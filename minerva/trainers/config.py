@@ -127,6 +127,10 @@ class RunConfig:
                 raise ValueError(f"{name}: not a setting of {cls.__name__}. {hint}")
         return dataclasses.replace(base, **fields) if base is not None else cls(**fields)
 
+    def check_length(self, total_steps: int) -> None:
+        """Raise a `ValueError` if a run of so many steps would learn nothing."""
+        raise NotImplementedError
+
     def final_step(self, total_steps: int) -> int:
         """Return the environment step at which a run of so many steps ends."""
         raise NotImplementedError
@@ -192,6 +196,13 @@ class OnPolicyConfig(RunConfig):
         """Samples per rollout."""
         return self.rollout_steps * self.num_envs
 
+    def check_length(self, total_steps: int) -> None:
+        if total_steps < self.batch_size:
+            raise ValueError(
+                f"total_steps: must be at least rollout_steps * num_envs = {self.batch_size:,}, one rollout, got "
+                f"{total_steps:,}: nothing would be learned."
+            )
+
     def final_step(self, total_steps: int) -> int:
         return total_steps // self.batch_size * self.batch_size
 
@@ -253,6 +264,13 @@ class OffPolicyConfig(RunConfig):
             raise ValueError(
                 f"batch_size: must be at most replay_size = {self.replay_size}, of which the replay buffer "
                 f"will hold {held * self.num_envs} (as many of each environment); got {self.batch_size}."
+            )
+
+    def check_length(self, total_steps: int) -> None:
+        if total_steps <= self.update_after:
+            raise ValueError(
+                f"total_steps: must be more than update_after = {self.update_after:,}, the steps before an update, got "
+                f"{total_steps:,}: nothing would be learned."
             )
 
     def final_step(self, total_steps: int) -> int:
