@@ -181,6 +181,8 @@ def train_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_s
     """Build the options of `train`: those of a run, then each group of settings under its heading."""
     own: list[RunOption] = [
         ("out_dir", Path | None, None, "The run's folder; by default runs/ALGO/ENV/TIME-seedN.", "DIR"),
+        ("seeds", str | None, None, "Train one run for each of these seeds, such as 1-5 or 1,3,7-9.", "SEEDS"),
+        ("jobs", int | None, None, "With --seeds: runs at once; by default as many as there are cores.", "INT"),
         (
             "resume_or_start",
             bool,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from minerva.report.statistics import Summary
@@ -36,6 +36,19 @@ def episodes_table(returns: Sequence[float], lengths: Sequence[int]) -> Table:
         table.add_column(name, justify="right")
     for k, (value, length) in enumerate(zip(returns, lengths, strict=True), start=1):
         table.add_row(str(k), _number(value), f"{length:,}")
+    return table
+
+
+def results_table(summaries: Mapping[str, Summary], title: str) -> Table:
+    """Build a table of experiments: number of seeds, mean return and its 95% interval."""
+    table = _table(title)
+    table.add_column("Runs", overflow="fold")
+    for name in ("Seeds", "Mean", "95% interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, summary in summaries.items():
+        known = math.isfinite(summary.low)  # the interval of a single seed is not defined
+        interval = f"{_number(summary.low)} to {_number(summary.high)}" if known else "unknown"
+        table.add_row(name, str(summary.n), _number(summary.mean), interval)
     return table
 
 
