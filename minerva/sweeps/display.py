@@ -45,8 +45,8 @@ class Display:
                 console=self._console,
                 get_renderable=lambda: table_of(status, self._rows()),
                 auto_refresh=False,
-                redirect_stdout=False,
-                redirect_stderr=False,
+                redirect_stdout=True,  # what others print, such as Ray, appears above the table
+                redirect_stderr=True,
             )
             self._live.start(refresh=True)
         else:

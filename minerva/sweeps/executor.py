@@ -38,6 +38,14 @@ class Executor(ABC):
     """For messages."""
 
     @abstractmethod
+    def open(self, folder: Path) -> None:
+        """Prepare to run a sweep in a folder, which exists; nothing has been started.
+
+        Raises:
+            ValueError: That is not possible; the message says why.
+        """
+
+    @abstractmethod
     def has_room(self, resources: Resources) -> bool:
         """Return whether one more run may be submitted now."""
 

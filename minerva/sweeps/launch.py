@@ -12,7 +12,7 @@ from minerva.sweeps.sweep import Sweep
 from minerva.utils.ranges import Range, shown, whole_number
 
 RETRIES = 2
-EXECUTORS = ("local",)
+EXECUTORS = ("local", "ray")
 
 
 def prepare(
@@ -51,13 +51,17 @@ def prepare(
     whole_number("retries", retries, Range(0, 1000, "be a whole number from 0 on"))
     runs = expand(spec, algorithms, flat)
     folder = Path("runs") / spec.name if out is None else Path(out)
-    executor = _make_executor(on, jobs, address, spec.resources, folder)
+    executor = _make_executor(on, jobs, address, spec.resources)
     return Sweep(
         spec.name, runs, folder, executor, spec.resources, retries, spec.keep_replay, Display(quiet=not console)
     )
 
 
-def _make_executor(on: str, jobs: int | None, address: str | None, resources: Resources, folder: Path) -> Executor:
+def _make_executor(on: str, jobs: int | None, address: str | None, resources: Resources) -> Executor:
+    if on == "ray":
+        from minerva.sweeps.ray_tasks import RayExecutor
+
+        return RayExecutor(address, jobs, resources)
     from minerva.sweeps.local import LocalExecutor
 
     return LocalExecutor(jobs, resources)

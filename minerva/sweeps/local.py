@@ -80,6 +80,9 @@ class LocalExecutor(Executor):
             )
         self._running: list[_Job] = []
 
+    def open(self, folder: Path) -> None:
+        """Nothing is to be prepared."""
+
     def has_room(self, resources: Resources) -> bool:
         return len(self._running) < self._jobs and self._choose_gpus(resources.gpu) is not None
 

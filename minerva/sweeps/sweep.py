@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import threading
 import time
@@ -110,6 +111,7 @@ class Sweep:
             LockedError: Another process runs a sweep in the folder.
             ValueError: The folder holds a run that was started with other settings, or cannot be written to.
         """
+        new = not self._folder.exists()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -118,10 +120,13 @@ class Sweep:
             ) from error
         lock = FolderLock(self._folder, self.out_dir, rule="out: one process at a time may run a sweep in a folder")
         with ExitStack() as closing:
+            if new:
+                closing.callback(_remove_empty, self._folder)  # where the executor refuses
             closing.callback(lock.release)
             lock.acquire()
-            closing.callback(self._executor.close)
             self._read_earlier()
+            closing.callback(self._executor.close)
+            self._executor.open(self._folder)
             self._write_plan()
             self._catch_signals(closing)
             self._display.open(self.status)
@@ -340,10 +345,13 @@ class _Attempt:
         return (run.steps - self.steps) / taken if run.steps > self.steps and taken > 0 else None
 
 
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def _drop_replay(folder: Path) -> None:
     """Delete the replay buffer of a finished run: it is many times as large as the rest."""
-    import shutil
-
     for replay in folder.glob("*_last.replay"):
         shutil.rmtree(replay, ignore_errors=True)
 
