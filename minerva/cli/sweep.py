@@ -149,7 +149,6 @@ def _run(prepared: Sweep, go_on: str | None) -> int:
 def _print_results(result: SweepResult) -> None:
     from rich.console import Console
 
-    from minerva.report.statistics import summarize
     from minerva.report.tables import results_table
 
     returns: dict[str, list[float]] = {}
@@ -157,8 +156,7 @@ def _print_results(result: SweepResult) -> None:
         if run.state == "done" and run.evaluation is not None:
             returns.setdefault(run.cell, []).append(run.evaluation)
     if returns:
-        summaries = {cell: summarize(values) for cell, values in returns.items()}
-        Console().print(results_table(summaries, "Last evaluations"))
+        Console().print(results_table(returns, "Last evaluations"))
     print(f"Folder     {result.out_dir}")
     if returns:
         print(f"Plot       minerva plot {shlex.quote(str(result.out_dir))}")

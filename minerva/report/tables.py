@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from minerva.report.statistics import Summary
+from minerva.report.statistics import Summary, mean_interval
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,16 +39,25 @@ def episodes_table(returns: Sequence[float], lengths: Sequence[int]) -> Table:
     return table
 
 
-def results_table(summaries: Mapping[str, Summary], title: str) -> Table:
-    """Build a table of experiments: number of seeds, mean return and its 95% interval."""
+def results_table(returns: Mapping[str, Sequence[float]], title: str) -> Table:
+    """Build a table of experiments: number of seeds, mean return and its 95% interval.
+
+    Args:
+        returns: The return of each seed, at least one, by experiment.
+        title: The table's title.
+    """
+    import numpy as np
+    from rich.text import Text
+
     table = _table(title)
     table.add_column("Runs", overflow="fold")
     for name in ("Seeds", "Mean", "95% interval"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, summary in summaries.items():
-        known = math.isfinite(summary.low)  # the interval of a single seed is not defined
-        interval = f"{_number(summary.low)} to {_number(summary.high)}" if known else "unknown"
-        table.add_row(name, str(summary.n), _number(summary.mean), interval)
+    for name, values in returns.items():
+        column = np.array(values)[:, None]
+        (low,), (high,) = mean_interval(column)
+        interval = f"{_number(low)} to {_number(high)}" if math.isfinite(low) else "unknown"  # of a single seed
+        table.add_row(Text(name), str(len(values)), _number(column.mean()), interval)
     return table
 
 

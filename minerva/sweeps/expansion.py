@@ -130,7 +130,6 @@ def _cells(spec: Spec, algorithm: str, algorithms: Algorithms) -> list[_Cell]:
                 raise spec.error(("preset",), str(error)) from error
             total_steps = presets[key].total_steps if spec.total_steps is None else spec.total_steps
             try:
-                config_class.from_fields(None, fields)  # a wrong name or value is the specification's, not the preset's
                 config = config_class.from_fields(None, presets[key].fitted(config_class, fields).fields)
                 config.check_length(total_steps)
             except ValueError as error:
