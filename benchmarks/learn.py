@@ -96,9 +96,9 @@ def planned(algo: str, env_id: str, seed: int, device: str, overrides: list[str]
     words = ["train", algo, "--env", env_id, "--seed", str(seed), "--device", device, *overrides]
     steps = value_of("--total-steps", overrides)
     length = int(steps) if steps else api.preset_settings(algo, env_id, value_of("--preset", overrides)).total_steps
-    fields = {"command": " ".join(overrides)}  # for the check that a folder is gone on with as it was started
+    settings = {"command": " ".join(overrides)}  # for the check that a folder is gone on with as it was started
     folder = f"{env_id.replace('/', '-')}/seed{seed}"
-    return PlannedRun(folder, algo, env_id, "", seed, length, length, fields, tuple(words))
+    return PlannedRun(folder, algo, env_id, "", seed, length, length, settings, tuple(words))
 
 
 def main(argv: list[str] | None = None) -> int:

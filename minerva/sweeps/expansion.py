@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
 
 from minerva.sweeps.spec import LONGEST_NAME, Spec
+from minerva.trainers.config import FREE_FIELDS
 
 if typing.TYPE_CHECKING:
     from minerva.trainers.config import RunConfig
@@ -22,7 +23,7 @@ class Algorithms(NamedTuple):
     config_class: Callable[[str], type[RunConfig]]
     """Returns the config of an algorithm."""
     preset_settings: Callable[[str, str, str | None, dict[str, Any] | None], Any]
-    """Returns what a preset says: for an algorithm, an environment, the preset's name and the environment's arguments."""
+    """Returns what a preset says, given algorithm, environment, the preset's name and the environment's arguments."""
     check_env: Callable[[str], Any]
     """Raises a `ValueError` where there is no such environment."""
 
@@ -41,14 +42,14 @@ class PlannedRun:
     """Environment steps at which it ends, as asked for."""
     final_step: int
     """The step at which it really ends: it consists of whole rollouts."""
-    fields: dict[str, Any]
-    """The settings that differ from the algorithm's defaults, as plain values."""
+    settings: dict[str, Any]
+    """Its settings that are not the algorithm's defaults, but for those that change no result; as plain values."""
     words: tuple[str, ...]
     """The command without the folder: arguments of `minerva`."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return what tells the run apart, for the plan that the sweep's folder holds."""
-        names = ("folder", "algorithm", "env", "variant", "seed", "total_steps", "fields")
+        names = ("folder", "algorithm", "env", "variant", "seed", "total_steps", "settings")
         return {name: getattr(self, name) for name in names}
 
 
@@ -78,7 +79,7 @@ def expand(spec: Spec, algorithms: Algorithms, flat: bool = False) -> list[Plann
             seed=seed,
             total_steps=cell.total_steps,
             final_step=cell.final_step,
-            fields=cell.fields,
+            settings=cell.settings,
             words=(*cell.words, "--seed", str(seed)),
         )
         for seed in spec.seeds
@@ -100,12 +101,13 @@ class _Cell(NamedTuple):
     variant: str
     total_steps: int
     final_step: int
-    fields: dict[str, Any]
+    settings: dict[str, Any]
     words: tuple[str, ...]
 
 
 def _cells(spec: Spec, algorithm: str, algorithms: Algorithms) -> list[_Cell]:
     config_class = algorithms.config_class(algorithm)
+    defaults = config_class().to_plain()
     hints = typing.get_type_hints(config_class)
     common = spec.settings_of(algorithm)
     cells = []
@@ -139,6 +141,11 @@ def _cells(spec: Spec, algorithm: str, algorithms: Algorithms) -> list[_Cell]:
                     message = f"{name}: is a table, but {name} is not one of the sweep's algorithms ({listed})."
                     raise spec.error(places[name], message) from error
                 raise spec.error(places.get(name, (name,)), f"{error}{_whose(name, algorithm, env, fields)}") from error
+            settings = {
+                name: value
+                for name, value in config.to_plain().items()
+                if value != defaults[name] and name not in FREE_FIELDS
+            }
             name = variant.name or _variant_name({name: fields[name] for name in variant.fields})
             cells.append(
                 _Cell(
@@ -148,7 +155,7 @@ def _cells(spec: Spec, algorithm: str, algorithms: Algorithms) -> list[_Cell]:
                     variant=name,
                     total_steps=total_steps,
                     final_step=config.final_step(total_steps),
-                    fields=fields,
+                    settings=settings,
                     words=tuple(_words(spec, algorithm, env, total_steps, fields, hints)),
                 )
             )

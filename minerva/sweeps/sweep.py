@@ -179,12 +179,13 @@ class Sweep:
                 f"total_steps: must be at least {before['total_steps']}, because {self.out_dir / run.folder} was "
                 f"started with so many, got {now['total_steps']}; give as many or more, or choose another --out."
             )
-        for name in sorted({*now["fields"], *before["fields"]}):
-            ours, its = (plain["fields"].get(name, "the preset's") for plain in (now, before))
+        for name in sorted({*now["settings"], *before["settings"]}):
+            known = (now["settings"], before["settings"])
+            ours, its = (shown(settings[name]) if name in settings else "the default" for settings in known)
             if ours != its:
                 raise ValueError(
-                    f"{name}: must stay {shown(its)}, with which {self.out_dir / run.folder} was started, got "
-                    f"{shown(ours)}; give the same, or choose another --out."
+                    f"{name}: must stay {its}, with which {self.out_dir / run.folder} was started, got {ours}; give "
+                    "the same, or choose another --out."
                 )
 
     def _write_plan(self) -> None:

@@ -29,6 +29,14 @@ MAX_UNITS = 2**14
 MAX_REPEATS = 100_000
 """How often an update may use the same data."""
 
+FREE_FIELDS = frozenset(
+    {
+        "checkpoint_interval", "checkpoint_minutes", "console", "full_tensorboard_log", "num_workers", "tensorboard",
+        "vectorization", "wandb", "wandb_project",
+    }
+)  # fmt: skip
+"""Fields that may differ when a run is started or resumed again: they change neither weights nor logged values."""
+
 Threads = Annotated[int, Range(1, MAX_THREADS)]
 Rows = Annotated[int, Range(1, MAX_ROWS)]
 Repeats = Annotated[int, Range(1, MAX_REPEATS)]

@@ -10,22 +10,13 @@ from minerva import checkpointing
 from minerva.checkpointing import CheckpointError
 from minerva.environments.spaces import space_to_plain
 from minerva.storage.segments import DamagedReplayError
-from minerva.trainers.config import RunConfig
+from minerva.trainers.config import FREE_FIELDS, RunConfig
 from minerva.trainers.run_folder import ImportantNote, holds_a_run, last_version
 from minerva.trainers.saved import SavedRun
 from minerva.utils.structure import check, optional
 
 if TYPE_CHECKING:
     from minerva.trainers.trainer import Trainer
-
-
-FREE_FIELDS = frozenset(
-    {
-        "checkpoint_interval", "checkpoint_minutes", "console", "full_tensorboard_log", "num_workers", "tensorboard",
-        "vectorization", "wandb", "wandb_project",
-    }
-)  # fmt: skip
-"""Fields that `find_run` does not compare: they change neither what a run learns nor what its log says of it."""
 
 
 class FoundRun(NamedTuple):

@@ -39,18 +39,30 @@ def test_a_long_name_is_a_hash_of_the_settings() -> None:
     assert len(name) == 16 and name == runs_of(grid=dict(reversed(grid.items())))[0].folder.split("/")[2]
     grid["gamma"] = [0.5]
     assert name != runs_of(grid=grid)[0].folder.split("/")[2]
-    assert run.fields["vf_coef"] == 0.123456789
+    assert run.settings["vf_coef"] == 0.123456789
 
 
 def test_what_comes_later_wins() -> None:
     spec: dict[str, Any] = {"algorithms": ["ppo", "vmpo"], "preset": "Hopper-v5", "envs": ["Pendulum-v1"]}
     preset = api.preset_settings("ppo", "Hopper-v5").fields
-    assert preset["num_envs"] == 8
-    settings = {"gamma": 0.9, "gae_lambda": 0.9, "vmpo": {"gamma": 0.8}, "ppo": {"num_envs": 2}}
+    assert preset["num_envs"] == 8 and preset["clip_vloss"] is False
+    settings = {"gamma": 0.9, "gae_lambda": 0.9, "vmpo": {"gamma": 0.8}, "ppo": {"num_envs": 2}, "console": False}
     of = {run.algorithm: run for run in runs_of(**spec, settings=settings, grid={"gae_lambda": [0.7]})}
-    assert of["ppo"].fields == {"gamma": 0.9, "gae_lambda": 0.7, "num_envs": 2}
-    assert of["vmpo"].fields == {"gamma": 0.8, "gae_lambda": 0.7}
-    assert "--preset=Hopper-v5" in of["ppo"].words
+    names = ("gamma", "gae_lambda", "num_envs", "clip_vloss", "console")
+    assert [of["ppo"].settings.get(name) for name in names] == [0.9, 0.7, 2, False, None]
+    assert [of["vmpo"].settings.get(name) for name in names[:2]] == [0.8, 0.7]
+    # The preset's rollouts are fitted to the number of environments, as `minerva train` does.
+    assert 2 * of["ppo"].settings["rollout_steps"] == 8 * preset["rollout_steps"]
+    assert "--preset=Hopper-v5" in of["ppo"].words and "--num-envs=2" in of["ppo"].words
+
+
+def test_a_task_without_a_preset_has_the_general_one_for_its_actions() -> None:
+    box, discrete = runs_of(envs=["Pendulum-v1", "CartPole-v1"], settings={}, preset="default")
+    for run in (box, discrete):
+        general = api.preset_settings("ppo", run.env, "default")
+        config = api.config_class("ppo").from_fields(None, general.fields).to_plain()
+        assert run.settings and all(value == config[name] for name, value in run.settings.items())
+    assert box.settings != discrete.settings
 
 
 def test_the_steps_are_the_presets_unless_the_specification_has_some() -> None:
@@ -71,8 +83,11 @@ def test_the_command_says_exactly_these_settings() -> None:
 
     algo, *words = run.words[1:]
     parsed = _parse_run("train", algo, [*words, "--out-dir", "x", "--resume-or-start"])
-    config = api.config_class("ppo").from_fields(None, run.fields)
-    assert parsed.config == config and config.target_kl is None  # type: ignore[attr-defined]
+    config, default = parsed.config.to_plain(), api.config_class("ppo")().to_plain()
+    assert {name: value for name, value in config.items() if value != default[name]} == {
+        **run.settings, "wandb": "offline"
+    }  # fmt: skip
+    assert config["target_kl"] is None and config["env_kwargs"] == fields["env_kwargs"]
     assert (parsed.options.seed, parsed.options.total_steps, parsed.options.device) == (1, 4096, "cpu")
     assert str(parsed.options.init_from) == "runs/some run"
     assert key_values(["a='5'"]) == {"a": "5"}

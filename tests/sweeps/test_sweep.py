@@ -24,9 +24,9 @@ from tests.sweeps import sleeping_trainer
 PROGRAM = (sys.executable, sleeping_trainer.__file__)
 
 
-def planned(name: str, *wrong: str, steps: int = 10, seconds: float = 0.1, **fields: Any) -> PlannedRun:
+def planned(name: str, *wrong: str, steps: int = 10, seconds: float = 0.1, **settings: Any) -> PlannedRun:
     words = (str(steps), str(seconds), *wrong)
-    return PlannedRun(f"ppo/{name}/default/seed1", "ppo", name, "default", 1, steps, steps, fields, words)
+    return PlannedRun(f"ppo/{name}/default/seed1", "ppo", name, "default", 1, steps, steps, settings, words)
 
 
 def sweep(out: Path, *runs: PlannedRun, jobs: int = 2, display: Display | None = None, **options: Any) -> SweepResult:
@@ -106,7 +106,7 @@ def test_other_settings_need_another_folder(tmp_path: Path) -> None:
         ValueError, match=r"^gamma: must stay 0\.9, with which .*one/default/seed1 was started, got 0\.5"
     ):
         sweep(tmp_path, planned("one", gamma=0.5), planned("two"))
-    with pytest.raises(ValueError, match=r"^gamma: must stay 0\.9, .* got \"the preset's\"; give the same, or choose"):
+    with pytest.raises(ValueError, match=r"^gamma: must stay 0\.9, .* got the default; give the same, or choose"):
         sweep(tmp_path, planned("one"))
     with pytest.raises(ValueError, match="^total_steps: must be at least 10, because"):  # noqa: RUF043
         sweep(tmp_path, planned("one", steps=9, gamma=0.9))
