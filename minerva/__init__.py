@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minerva.utils.cores import wait_briefly
 
 if TYPE_CHECKING:
-    from minerva.api import Policy, load, train
+    from minerva.api import Policy, load, sweep, train
     from minerva.callbacks import Callback
     from minerva.compat.stable_baselines.ppo2.ppo2 import PPO2
     from minerva.trainers.mpo.config import MPOConfig
@@ -33,12 +33,13 @@ _WHERE = {
     "VMPOConfig": "minerva.trainers.vmpo.config",
     "VMPOTrainer": "minerva.trainers.vmpo.trainer",
     "load": "minerva.api",
+    "sweep": "minerva.api",
     "train": "minerva.api",
 }
 
 __all__ = [
     "PPO2", "Callback", "MPOConfig", "MPOTrainer", "PPOConfig", "PPOTrainer", "Policy", "VMPOConfig", "VMPOTrainer",
-    "__version__", "load", "train",
+    "__version__", "load", "sweep", "train",
 ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import signal
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from minerva.callbacks import CallbackLike
     from minerva.environments.ids import EnvFactory
+    from minerva.sweeps.expansion import Algorithms
+    from minerva.sweeps.sweep import SweepResult
     from minerva.trainers.config import RunConfig
     from minerva.trainers.run import TrainingResult
     from minerva.trainers.trainer import Trainer
@@ -155,6 +158,7 @@ def train(
     preset: str | Path | None = None,
     callbacks: CallbackLike = None,
     make_encoder: Callable[[], nn.Module] | None = None,
+    resume_or_start: bool = False,
     **fields: Any,
 ) -> TrainingResult:
     """Train a policy with the environment's preset.
@@ -171,6 +175,8 @@ def train(
             or a TOML file with settings.
         callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
         make_encoder: Builds your own encoder, for PPO and V-MPO: see `PPOTrainer`.
+        resume_or_start: Resume the run that `out_dir` holds, if there is one: its algorithm, environment, seed and
+            settings must be these, and `total_steps` may be larger. A finished run is returned at once.
         **fields: Fields of the algorithm's config, on top of the preset's. If `num_envs` is given without
             `rollout_steps`, rollouts keep about the size that they have in the preset.
 
@@ -185,13 +191,76 @@ def train(
     settings = preset_settings(algo, env_id, preset, fields.get("env_kwargs")).fitted(config_class(algo), fields)
     config = config_class(algo).from_fields(None, settings.fields)
     extra = {} if make_encoder is None else {"make_encoder": make_encoder}
+    steps = settings.total_steps if total_steps is None else total_steps
+    found = None
+    if resume_or_start:
+        from minerva.environments import display_name
+        from minerva.trainers.resuming import find_run
+        from minerva.trainers.run import TrainingResult
+
+        if out_dir is None:
+            raise ValueError("resume_or_start: needs out_dir, the folder of the run; give one.")
+        compared = config if make_encoder is None else config_class(algo).from_fields(config, {"encoder": "custom"})
+        found = find_run(Path(out_dir), algo, display_name(env_id), seed, compared, steps)
+        if found is not None and found.finished:
+            return TrainingResult(Path(out_dir), found.env_steps, found.updates, None, None, None)
     trainer = make_trainer(algo, env_id, seed, device, config, **extra)
     try:
         trainer.notes.extend(settings.notes)
-        steps = settings.total_steps if total_steps is None else total_steps
+        if found is not None and out_dir is not None:
+            trainer.load(out_dir)
         return trainer.train(steps, out_dir=out_dir, callbacks=callbacks)
     finally:
         trainer.close()
+
+
+def algorithms() -> Algorithms:
+    """Return what a sweep has to know of the algorithms."""
+    from minerva import environments
+    from minerva.sweeps.expansion import Algorithms
+
+    return Algorithms(config_class, preset_settings, lambda env_id: environments.resolve(env_id, {}))
+
+
+def sweep(
+    spec: str | Path | Mapping[str, Any],
+    out: str | Path | None = None,
+    on: Literal["local", "ray"] = "local",
+    jobs: int | None = None,
+    address: str | None = None,
+    retries: int = 2,
+    console: bool = True,
+) -> SweepResult:
+    """Train many runs, each a process of its own: algorithms, environments, seeds and settings.
+
+    A run is started or resumed in its folder ``OUT/ALGO/ENV/VARIANT/seedK``: called again, a sweep trains only what is
+    missing. Ctrl-C saves and stops all.
+
+    Args:
+        spec: A TOML file, or a mapping of the same form, such as ``{"algorithms": ["ppo"], "envs": ["Pendulum-v1"],
+            "seeds": "1-5", "grid": {"policy_lr": [1e-4, 3e-4]}}``.
+        out: The sweep's folder; by default ``runs/NAME``.
+        on: Where the runs are: "local" for processes of this machine, "ray" for tasks of a Ray cluster.
+        jobs: Runs at once; by default as many as there are cores for.
+        address: Address of the Ray cluster, HOST:PORT; by default the one that this machine belongs to.
+        retries: How often a run is resumed that has failed without getting further.
+        console: Show how far the sweep has come.
+
+    Returns:
+        The state of each run, with its last evaluation; a failed run does not stop the others.
+
+    Raises:
+        ValueError: The specification or an argument is wrong, or another sweep runs in the folder.
+    """
+    from minerva.sweeps.launch import prepare
+    from minerva.sweeps.spec import read_spec
+
+    result = prepare(read_spec(spec), algorithms(), out, on, jobs, address, retries, console).run()
+    if result.stopped_by == signal.SIGINT:
+        raise KeyboardInterrupt
+    if result.stopped_by is not None:
+        raise SystemExit(128 + result.stopped_by)
+    return result
 
 
 def make_trainer(

@@ -200,7 +200,7 @@ def bench(
     notes = [note for note in trainer.notes if trainer.env.description not in note]  # the table shows it
     marks.append(time.perf_counter())
     try:
-        trainer.check_length(total_steps)
+        trainer.config.check_length(total_steps)
         clocks = Clocks(trainer)
         with tempfile.TemporaryDirectory(prefix="minerva-bench-") as folder:
             warm_up = Stopwatch(clocks, lambda elapsed, rounds, env_steps: True)

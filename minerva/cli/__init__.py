@@ -1,4 +1,4 @@
-"""The command line: `minerva train`, `bench`, `evaluate`, `plot`, `presets`, `envs`, `annotate`.
+"""The command line: `minerva train`, `sweep`, `status`, `bench`, `evaluate`, `plot`, `presets`, `envs`, `annotate`.
 
 Heavy packages are imported only by the commands that need them, so that help and error messages appear at once.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minerva import __version__, api
+from minerva.cli import sweep
 from minerva.cli.manual import BENCH_MANUAL, MANUAL, TRAIN_MANUAL
 from minerva.cli.options import (
     AnnotateOptions,
@@ -38,6 +39,7 @@ from minerva.cli.options import (
     values_of,
 )
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, MAX_ENVS
+from minerva.utils.parent import end_with_parent
 from minerva.utils.ranges import LARGEST_INT, SMALLEST_FLOAT, Range, number, whole_number
 
 if TYPE_CHECKING:
@@ -126,11 +128,22 @@ def _train_or_resume(arguments: list[str]) -> int:
 
 def _train(algo: str, arguments: list[str]) -> int:
     run = _parse_run("train", algo, arguments)
+    if run.options.seeds is not None:
+        return sweep.train_seeds(algo, run.options, run.given, arguments)
+    if run.options.jobs is not None:
+        raise UsageError(f"--jobs: is for several runs, got {run.options.jobs} for one; add --seeds 1-5.")
+    end_with_parent()
     options, start = run.options, Path.cwd()  # an environment may change the current folder
+    found = sweep.find_run(algo, options, run.config) if options.resume_or_start else None
+    if found is not None and found.finished:
+        print(f"Run        {options.out_dir} is finished: it has taken all its {found.env_steps:,} steps.")
+        return 0
     trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config)
     trainer.notes.extend(run.notes)
     try:
-        if options.init_from is not None:
+        if found is not None:
+            trainer.load(_seen_from(start, options.out_dir))
+        elif options.init_from is not None:
             trainer.init_from(_seen_from(start, options.init_from))
         return _run(trainer, options.total_steps, options.out_dir or trainer.default_folder(), start)
     finally:
@@ -140,6 +153,7 @@ def _train(algo: str, arguments: list[str]) -> int:
 class _RunSpec(NamedTuple):
     options: Any
     config: RunConfig
+    given: dict[str, Any]  # the settings that the command line has
     notes: tuple[str, ...]  # about the preset
 
 
@@ -162,8 +176,9 @@ def _parse_run(command: str, algo: str, arguments: list[str]) -> _RunSpec:
         raise UsageError("--env: give an environment id, such as --env HalfCheetah-v5; `minerva envs` lists them.")
     fields = {s.name: getattr(getattr(options, group), s.name) for group, members in groups.items() for s in members}
     fields["env_kwargs"] = key_values(fields["env_kwargs"])
-    settings = settings.fitted(config_class, {name: fields[name] for name in given_names(arguments) if name in fields})
-    return _RunSpec(options, config_class.from_fields(None, {**fields, **settings.fields}), settings.notes)
+    given = {name: fields[name] for name in given_names(arguments) if name in fields}
+    settings = settings.fitted(config_class, given)
+    return _RunSpec(options, config_class.from_fields(None, {**fields, **settings.fields}), given, settings.notes)
 
 
 def _resume(algo: str | None, options: ResumeOptions) -> int:
@@ -380,6 +395,8 @@ def _annotate(options: AnnotateOptions) -> int:
 
 
 _COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int | None]]] = {
+    "sweep": (sweep.SweepOptions, sweep.sweep),
+    "status": (sweep.StatusOptions, sweep.status),
     "evaluate": (EvaluateOptions, _evaluate),
     "plot": (PlotOptions, _plot),
     "presets": (PresetsOptions, _presets),

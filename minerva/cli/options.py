@@ -179,9 +179,21 @@ def setting_groups(config: type[RunConfig]) -> dict[str, list[Setting]]:
 
 def train_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_steps: int) -> type[Any]:
     """Build the options of `train`: those of a run, then each group of settings under its heading."""
-    out_dir = ("out_dir", Path | None, None, "The run's folder; by default runs/ALGO/ENV/TIME-seedN.", "DIR")
+    own: list[RunOption] = [
+        ("out_dir", Path | None, None, "The run's folder; by default runs/ALGO/ENV/TIME-seedN.", "DIR"),
+        ("seeds", str | None, None, "Train one run for each of these seeds, such as 1-5 or 1,3,7-9.", "SEEDS"),
+        ("jobs", int | None, None, "With --seeds: runs at once; by default as many as there are cores.", "INT"),
+        (
+            "resume_or_start",
+            bool,
+            False,
+            "Resume the run that --out-dir holds, or start it where there is none. Its algorithm, environment, seed "
+            "and settings must be these, and --total-steps may be larger; a finished run is done at once.",
+            None,
+        ),
+    ]
     steps = ("total_steps", int, total_steps, "Environment steps to train for, summed over all environments.", "INT")
-    return _with_settings("TrainOptions", [*_run_options(steps), out_dir], groups, defaults)
+    return _with_settings("TrainOptions", [*_run_options(steps), *own], groups, defaults)
 
 
 def bench_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_steps: int) -> type[Any]:
@@ -202,7 +214,7 @@ PRESET_HELP = (
     "and total_steps, at its top level or in one table."
 )
 
-RunOption = tuple[str, Any, Any, str, str]
+RunOption = tuple[str, Any, Any, str, str | None]
 """Name, type, default, help and metavar."""
 
 

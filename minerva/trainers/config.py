@@ -29,6 +29,14 @@ MAX_UNITS = 2**14
 MAX_REPEATS = 100_000
 """How often an update may use the same data."""
 
+FREE_FIELDS = frozenset(
+    {
+        "checkpoint_interval", "checkpoint_minutes", "console", "full_tensorboard_log", "num_workers", "tensorboard",
+        "vectorization", "wandb", "wandb_project",
+    }
+)  # fmt: skip
+"""Fields that may differ when a run is started or resumed again: they change neither weights nor logged values."""
+
 Threads = Annotated[int, Range(1, MAX_THREADS)]
 Rows = Annotated[int, Range(1, MAX_ROWS)]
 Repeats = Annotated[int, Range(1, MAX_REPEATS)]
@@ -127,6 +135,14 @@ class RunConfig:
                 raise ValueError(f"{name}: not a setting of {cls.__name__}. {hint}")
         return dataclasses.replace(base, **fields) if base is not None else cls(**fields)
 
+    def check_length(self, total_steps: int) -> None:
+        """Raise a `ValueError` if a run of so many steps would learn nothing."""
+        raise NotImplementedError
+
+    def final_step(self, total_steps: int) -> int:
+        """Return the environment step at which a run of so many steps ends."""
+        raise NotImplementedError
+
     def to_plain(self) -> dict[str, Any]:
         """Return the fields as plain values (tuples as lists, functions by a word), for checkpoints and JSON."""
         plain: dict[str, Any] = {}
@@ -188,6 +204,16 @@ class OnPolicyConfig(RunConfig):
         """Samples per rollout."""
         return self.rollout_steps * self.num_envs
 
+    def check_length(self, total_steps: int) -> None:
+        if total_steps < self.batch_size:
+            raise ValueError(
+                f"total_steps: must be at least rollout_steps * num_envs = {self.batch_size:,}, one rollout, got "
+                f"{total_steps:,}: nothing would be learned."
+            )
+
+    def final_step(self, total_steps: int) -> int:
+        return total_steps // self.batch_size * self.batch_size
+
     @property
     def passes(self) -> int:
         """Passes over a rollout per update."""
@@ -247,3 +273,13 @@ class OffPolicyConfig(RunConfig):
                 f"batch_size: must be at most replay_size = {self.replay_size}, of which the replay buffer "
                 f"will hold {held * self.num_envs} (as many of each environment); got {self.batch_size}."
             )
+
+    def check_length(self, total_steps: int) -> None:
+        if total_steps <= self.update_after:
+            raise ValueError(
+                f"total_steps: must be more than update_after = {self.update_after:,}, the steps before an update, got "
+                f"{total_steps:,}: nothing would be learned."
+            )
+
+    def final_step(self, total_steps: int) -> int:
+        return -(-total_steps // self.num_envs) * self.num_envs

@@ -154,16 +154,6 @@ class OffPolicyTrainer(Trainer):
     def gradient_steps(self, total_steps: int) -> float:
         return self.config.updates_per_step * total_steps
 
-    def check_length(self, total_steps: int) -> None:
-        if total_steps <= self.config.update_after:
-            raise ValueError(
-                f"total_steps: must be more than update_after = {self.config.update_after:,}, the steps before an "
-                f"update, got {total_steps:,}: nothing would be learned."
-            )
-
-    def final_step(self, total_steps: int) -> int:
-        return -(-total_steps // self.config.num_envs) * self.config.num_envs
-
     @property
     def unit(self) -> str:
         return f"steps of {self.config.num_envs:,} environments"

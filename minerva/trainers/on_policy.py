@@ -168,16 +168,6 @@ class OnPolicyTrainer(Trainer):
     def begin(self) -> None:
         self.collector.begin()
 
-    def check_length(self, total_steps: int) -> None:
-        if self.num_updates(total_steps) == 0:
-            raise ValueError(
-                f"total_steps: must be at least rollout_steps * num_envs = {self.config.batch_size:,}, one rollout, "
-                f"got {total_steps:,}: nothing would be learned."
-            )
-
-    def final_step(self, total_steps: int) -> int:
-        return self.num_updates(total_steps) * self.config.batch_size
-
     @property
     def unit(self) -> str:
         return f"rollouts of {self.config.batch_size:,} steps"

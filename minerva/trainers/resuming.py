@@ -1,21 +1,77 @@
-"""Continuing from a checkpoint: the whole run, or a new run with its policy."""
+"""Continuing from a checkpoint: the whole run, a new run with its policy, or whichever run a folder holds."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minerva import checkpointing
 from minerva.checkpointing import CheckpointError
 from minerva.environments.spaces import space_to_plain
 from minerva.storage.segments import DamagedReplayError
-from minerva.trainers.run_folder import ImportantNote, last_version
+from minerva.trainers.config import FREE_FIELDS, RunConfig
+from minerva.trainers.run_folder import ImportantNote, holds_a_run, last_version
 from minerva.trainers.saved import SavedRun
 from minerva.utils.structure import check, optional
 
 if TYPE_CHECKING:
     from minerva.trainers.trainer import Trainer
+
+
+class FoundRun(NamedTuple):
+    """The run that a folder holds."""
+
+    env_steps: int
+    updates: int
+    finished: bool  # it has taken all its steps
+
+
+def find_run(
+    folder: Path, algorithm: str, env_name: str, seed: int, config: RunConfig, total_steps: int
+) -> FoundRun | None:
+    """Find the run to resume in a folder; None where the folder holds no run.
+
+    Args:
+        folder: The folder, which may be missing.
+        algorithm: What the run must have been made with, like the following.
+        env_name: The environment's name.
+        seed: The seed.
+        config: The settings. Those in `FREE_FIELDS` may differ.
+        total_steps: When the run ends: not sooner than it was to end before.
+
+    Raises:
+        ValueError: The run is another one; the message names the first difference.
+        CheckpointError: It has no checkpoint that can be read.
+    """
+    if not holds_a_run(folder):
+        return None
+    path, checkpoint, _ = checkpointing.look_up(folder)
+    _expect_same(folder, "algorithm", checkpoint["algorithm"], algorithm)
+    saved = SavedRun.read(path, checkpoint, type(config))
+    _expect_same(folder, "env", saved.env_id, env_name)
+    _expect_same(folder, "seed", saved.seed, seed)
+    its, ours = saved.config.to_plain(), config.to_plain()
+    for name in ours:
+        if name not in FREE_FIELDS:
+            _expect_same(folder, name, its[name], ours[name])
+    state = saved.run
+    if state.total_steps is not None and total_steps < state.total_steps:
+        raise ValueError(
+            f"total_steps: must be at least {state.total_steps}, because {folder} holds a run of so many steps, got "
+            f"{total_steps}; give as many or more, or choose another folder."
+        )
+    all_taken = state.started and state.env_steps >= config.final_step(total_steps)
+    evaluated = not config.eval_episodes or state.evaluated_at == state.env_steps
+    return FoundRun(state.env_steps, state.updates, all_taken and evaluated and total_steps == state.total_steps)
+
+
+def _expect_same(folder: Path, name: str, its: Any, ours: Any) -> None:
+    if its != ours:
+        raise ValueError(
+            f"out_dir: {folder} holds a run with {name} = {its!r}, got {ours!r}; give the same, or choose another "
+            "folder."
+        )
 
 
 def resume(trainer: Trainer, path: Path) -> None:

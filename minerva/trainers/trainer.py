@@ -213,13 +213,9 @@ class Trainer(ABC):
     def run_loop(self, run: Run) -> None:
         """Train until the run ends."""
 
-    @abstractmethod
-    def check_length(self, total_steps: int) -> None:
-        """Raise a `ValueError` if a run of so many steps would learn nothing."""
-
-    @abstractmethod
     def final_step(self, total_steps: int) -> int:
         """Return the environment step at which a run of so many steps ends."""
+        return self.config.final_step(total_steps)
 
     @property
     @abstractmethod
@@ -299,7 +295,7 @@ class Trainer(ABC):
         total_steps = whole_number("total_steps", total_steps, Range(1, LARGEST_INT, "be a whole number from 1 on"))
         given = Path(out_dir) if out_dir is not None else self.out_dir or self.default_folder()
         folder = given.absolute()  # an environment may change the current folder
-        self.check_length(total_steps)
+        self.config.check_length(total_steps)
         if self.out_dir is not None and self.out_dir.resolve() == folder.resolve():
             folder = self.out_dir
         keep_freed_memory()

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+import minerva
 from benchmarks import learn, promises, summary
 from minerva import api, presets
 
@@ -161,8 +162,10 @@ def test_what_people_wrote_into_a_file_stays(place: Place) -> None:
 
 def test_learn_stores_the_settings_of_a_run(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    words = ["--env", "Pendulum-v1", "--total-steps", "64", "--rollout-steps", "16", "--minibatch-size", "16"]
-    learn.train_one("ppo", "Pendulum-v1", 3, "cpu", [*words[2:], "--eval-episodes", "1", "--gamma", "0.5"], folder)
+    minerva.train(
+        "ppo", "Pendulum-v1", 64, 3, "cpu", folder, rollout_steps=16, minibatch_size=16, eval_episodes=1, gamma=0.5,
+        console=False,
+    )  # fmt: skip
     learn.keep(folder, tmp_path / "out", {"seed": 3})
     stored = promises.settings_of(tmp_path / "out")[3]
     assert (stored["total_steps"], stored["gamma"], stored["num_envs"]) == (64, 0.5, 4)

@@ -71,7 +71,7 @@ class PPO2Trainer:
 
     def final_step(self, total_steps: int) -> int:
         """Return the environment step at which a call of `learn` with so many steps ends."""
-        return total_steps // self.config.batch_size * self.config.batch_size
+        return self.config.final_step(total_steps)
 
     @contextmanager
     def learning(self, total_steps: int) -> Iterator[None]:
