@@ -81,8 +81,10 @@ def health_rules(algo: str, uri: str) -> str:
 
 
 def results(algo: str, uri: str) -> str:
-    """Return the result table, the same as in the README, with intervals that do not break in a narrow column."""
-    return _INTERVAL.sub(r"\1&nbsp;\2", summary.table(algo))
+    """Return the README's result table, with intervals that do not break in a narrow column, and what its speeds are."""
+    return f"{_INTERVAL.sub(r'\1&nbsp;\2', summary.table(algo))}
+
+{summary.hardware_note(algo)}"
 
 
 def results_in_short(algo: str, uri: str) -> str:
