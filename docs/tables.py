@@ -82,9 +82,8 @@ def health_rules(algo: str, uri: str) -> str:
 
 def results(algo: str, uri: str) -> str:
     """Return the README's result table, with intervals that do not break in a narrow column, and what its speeds are."""
-    return f"{_INTERVAL.sub(r'\1&nbsp;\2', summary.table(algo))}
-
-{summary.hardware_note(algo)}"
+    table = _INTERVAL.sub(r"\1&nbsp;\2", summary.table(algo))
+    return f"{table}\n\n{summary.hardware_note(algo)}"
 
 
 def results_in_short(algo: str, uri: str) -> str:

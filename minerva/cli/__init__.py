@@ -6,6 +6,7 @@ Heavy packages are imported only by the commands that need them, so that help an
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import json
 import os
@@ -15,10 +16,11 @@ import time
 import warnings
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from minerva import __version__, api
 from minerva.cli import sweep
+from minerva.cli.encoders import encoder_argument, find_function, repeated
 from minerva.cli.manual import BENCH_MANUAL, MANUAL, TRAIN_MANUAL
 from minerva.cli.options import (
     AnnotateOptions,
@@ -43,7 +45,6 @@ from minerva.utils.parent import end_with_parent
 from minerva.utils.ranges import LARGEST_INT, SMALLEST_FLOAT, Range, number, whole_number
 
 if TYPE_CHECKING:
-    from minerva.evaluation import Evaluation
     from minerva.trainers.config import RunConfig
     from minerva.trainers.trainer import Trainer
 
@@ -129,6 +130,8 @@ def _train_or_resume(arguments: list[str]) -> int:
 def _train(algo: str, arguments: list[str]) -> int:
     run = _parse_run("train", algo, arguments)
     if run.options.seeds is not None:
+        if run.encoder:
+            raise UsageError("--make-encoder: cannot be combined with --seeds, got both; train one seed at a time.")
         return sweep.train_seeds(algo, run.options, run.given, arguments)
     if run.options.jobs is not None:
         raise UsageError(f"--jobs: is for several runs, got {run.options.jobs} for one; add --seeds 1-5.")
@@ -138,14 +141,15 @@ def _train(algo: str, arguments: list[str]) -> int:
     if found is not None and found.finished:
         print(f"Run        {options.out_dir} is finished: it has taken all its {found.env_steps:,} steps.")
         return 0
-    trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config)
+    trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config, **run.encoder)
     trainer.notes.extend(run.notes)
     try:
         if found is not None:
             trainer.load(_seen_from(start, options.out_dir))
         elif options.init_from is not None:
             trainer.init_from(_seen_from(start, options.init_from))
-        return _run(trainer, options.total_steps, options.out_dir or trainer.default_folder(), start)
+        folder = options.out_dir or trainer.default_folder()
+        return _run(trainer, options.total_steps, folder, start, repeated(options.make_encoder))
     finally:
         trainer.close()
 
@@ -155,6 +159,7 @@ class _RunSpec(NamedTuple):
     config: RunConfig
     given: dict[str, Any]  # the settings that the command line has
     notes: tuple[str, ...]  # about the preset
+    encoder: dict[str, Any]  # the argument that builds the user's own
 
 
 def _parse_run(command: str, algo: str, arguments: list[str]) -> _RunSpec:
@@ -178,7 +183,11 @@ def _parse_run(command: str, algo: str, arguments: list[str]) -> _RunSpec:
     fields["env_kwargs"] = key_values(fields["env_kwargs"])
     given = {name: fields[name] for name in given_names(arguments) if name in fields}
     settings = settings.fitted(config_class, given)
-    return _RunSpec(options, config_class.from_fields(None, {**fields, **settings.fields}), given, settings.notes)
+    config = config_class.from_fields(None, {**fields, **settings.fields})
+    encoder = encoder_argument(options.make_encoder, config)
+    if encoder:
+        config = config_class.from_fields(config, {"encoder": "custom"})
+    return _RunSpec(options, config, given, settings.notes, encoder)
 
 
 def _resume(algo: str | None, options: ResumeOptions) -> int:
@@ -200,17 +209,18 @@ def _resume(algo: str | None, options: ResumeOptions) -> int:
     taken = saved.run.env_steps
     if total_steps < taken:
         raise UsageError(f"--total-steps: must be at least {taken}, the steps taken so far, got {total_steps}.")
-    api.Policy(path, checkpoint)  # refuses settings of far larger networks than the weights are of
+    encoder = encoder_argument(options.make_encoder, saved.config, saved=True)
+    api.Policy(path, checkpoint, **encoder)  # refuses settings of far larger networks than the weights are of
     start = Path.cwd()  # an environment may change it
-    trainer = api.make_trainer(made_by, env_id, saved.seed, options.device or saved.device, saved.config)
+    trainer = api.make_trainer(made_by, env_id, saved.seed, options.device or saved.device, saved.config, **encoder)
     try:
         trainer.load(_seen_from(start, options.resume))
-        return _run(trainer, total_steps, path.parent, start)
+        return _run(trainer, total_steps, path.parent, start, repeated(options.make_encoder))
     finally:
         trainer.close()
 
 
-def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path) -> int:
+def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path, encoder: str) -> int:
     from minerva.utils.folder_lock import FolderLostError
 
     last, taken = folder / f"{trainer.algorithm}_last.pt", trainer.env_steps
@@ -220,15 +230,10 @@ def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path) -> int:
         started = trainer.env_steps > taken or not isinstance(error, ValueError)  # otherwise: a user's mistake
         if started and not isinstance(error, FolderLostError) and (start / last).exists():
             consent = " --trust-env" if _trust_needed(trainer.env_name, trainer.config, ()) is not None else ""
-            print(f"Resume with: minerva train --resume {shlex.quote(str(folder))}{consent}", flush=True)
+            print(f"Resume with: minerva train --resume {shlex.quote(str(folder))}{consent}{encoder}", flush=True)
         raise
     if (start / last).exists():
-        print()
-        for when, evaluation in (("Before", result.first_evaluation), ("After", result.last_evaluation)):
-            if evaluation is not None:
-                print(f"{when:<10} {_returns(evaluation)}")
-        print(f"Run        {folder}")
-        print(f"Checkpoint {last}")
+        print(f"\n{dataclasses.replace(result, out_dir=folder).summary()}")  # the folder as it was given
     if result.env_steps == taken > 0:
         print("The run has already taken all its steps; give a larger --total-steps to continue.")
     return 0
@@ -237,12 +242,6 @@ def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path) -> int:
 def _seen_from(start: Path, path: Path) -> Path:
     """Return a path that was given in one folder so that it is valid in the current one; as it was given, if it is."""
     return path if Path.cwd() == start else start / path
-
-
-def _returns(evaluation: Evaluation) -> str:
-    metrics = evaluation.metrics()
-    episodes = f"{len(evaluation.returns)} episode{'s' * (len(evaluation.returns) != 1)}"
-    return f"return {metrics['eval/return_mean']:,.1f} ± {metrics['eval/return_std']:,.1f} ({episodes})"
 
 
 # bench
@@ -264,7 +263,7 @@ def _bench(arguments: list[str]) -> int:
     api.trainer_class(algo)  # imports its modules now, so that this does not count as set-up time
 
     def make_trainer(config: RunConfig) -> Trainer:
-        trainer = api.make_trainer(algo, options.env, options.seed, options.device, config)
+        trainer = api.make_trainer(algo, options.env, options.seed, options.device, config, **run.encoder)
         trainer.notes.extend(run.notes)
         if options.init_from is not None:
             with trainer.close_envs_on_error():
@@ -300,7 +299,9 @@ def _check_bench(options: Any) -> None:
 
 def _evaluate(options: EvaluateOptions) -> None:
     whole_number("--episodes", options.episodes, Range(1, MAX_ENVS))  # an environment for each
-    policy = api.load(options.run, options.device, which="best" if options.best else "last")
+    which: Literal["best", "last"] = "best" if options.best else "last"
+    policy = api.load(options.run, options.device, which, find_function(options.make_encoder))
+    encoder_argument(options.make_encoder, policy.config, saved=True)  # a policy without one ignores it
     _refuse_custom(policy.env_id, f'minerva.load("{options.run}").act(observation) in your environment')
     _require_trust(policy.env_id, policy.config, options.trust_env)
 
