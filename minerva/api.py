@@ -189,7 +189,12 @@ def train(
         EnvironmentFailureError: An environment failed in the middle of the run; what was learned is saved.
         FloatingPointError: Losses are infinite or not a number; the last checkpoint is from before.
     """
-    settings = preset_settings(algo, env_id, preset, fields.get("env_kwargs")).fitted(config_class(algo), fields)
+    from minerva.environments import source_of
+
+    source, given = source_of(env_id), fields.get("env_kwargs", {})
+    if source.kwargs and isinstance(given, Mapping):
+        fields["env_kwargs"] = {**source.kwargs, **given}
+    settings = preset_settings(algo, source.env, preset, fields.get("env_kwargs")).fitted(config_class(algo), fields)
     config = config_class(algo).from_fields(None, settings.fields)
     extra = {} if make_encoder is None else {"make_encoder": make_encoder}
     steps = settings.total_steps if total_steps is None else total_steps

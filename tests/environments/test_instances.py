@@ -54,6 +54,18 @@ def test_a_run_of_an_instance_is_the_run_of_its_id_and_leaves_it_alone(tmp_path:
     env.close()
 
 
+def test_an_instance_has_the_preset_of_its_id_or_the_general_one_of_its_actions(tmp_path: Path) -> None:
+    short: dict[str, Any] = {"eval_episodes": 0, "console": False, "num_envs": 1, "rollout_steps": 64}
+    for env, said in (
+        (gymnasium.make("Pendulum-v1", g=5.0), "Using the preset of Pendulum-v1"),
+        (rescaled(gymnasium.make("Pendulum-v1"), 0.5), "using the general preset for continuous actions"),
+        (gymnasium.make("FrozenLake-v1"), "using the general preset for discrete actions"),
+    ):
+        out = tmp_path / str(type(env.unwrapped).__name__) / said[-9:]
+        minerva.train("ppo", env, 64, out_dir=out, minibatch_size=32, **short)
+        assert said in (out / "notes.log").read_text()
+
+
 def test_no_copy_opens_a_window_and_the_user_is_told() -> None:
     env = gymnasium.make("CartPole-v1", render_mode="human")  # opens none before its first reset
     for given in (env, rescaled(gymnasium.make("Pendulum-v1", render_mode="human"), 1.0)):
