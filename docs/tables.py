@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
+import re
 import tomllib
 import types
 import typing
@@ -81,7 +82,7 @@ def health_rules(algo: str, uri: str) -> str:
 
 
 def results(algo: str, uri: str) -> str:
-    """Return the README's result table, with intervals that do not break in a narrow column, and what its speeds are."""
+    """Return the README's result table, with intervals that do not break on a phone, and what its speeds are."""
     table = _INTERVAL.sub(r"\1&nbsp;\2", summary.table(algo))
     return f"{table}\n\n{summary.hardware_note(algo)}"
 
@@ -209,7 +210,7 @@ def _preset_row(title: str, preset: presets.Preset, common: dict[str, Any]) -> s
     elif not own:
         settings = "only those of all tasks"
     status = "<br>".join(
-        [preset.status.partition(": settings of")[0], *([] if preset.note is None else [_cell(preset.note)])]
+        [preset.status.partition(": settings of")[0], *([] if preset.note is None else [cell(preset.note)])]
     )
     steps = "" if preset.total_steps is None else f"{preset.total_steps:,}"
     return f"| {title} | {steps} | {status} | {settings} |"

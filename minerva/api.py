@@ -201,8 +201,8 @@ def train(
     found = None
     if resume_or_start:
         from minerva.environments import display_name
-        from minerva.trainers.resuming import find_run
         from minerva.trainers.result import TrainingResult
+        from minerva.trainers.resuming import find_run
 
         if out_dir is None:
             raise ValueError("resume_or_start: needs out_dir, the folder of the run; give one.")

@@ -14,7 +14,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -40,6 +40,7 @@ from minerva.cli.options import (
     value_of,
     values_of,
 )
+from minerva.cli.trust import refuse_custom, require_trust, trust_needed
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, MAX_ENVS
 from minerva.utils.parent import end_with_parent
 from minerva.utils.ranges import LARGEST_INT, SMALLEST_FLOAT, Range, number, whole_number
@@ -202,9 +203,9 @@ def _resume(algo: str | None, options: ResumeOptions) -> int:
             + (f"use `minerva train --resume {path}`." if made_by in api.ALGORITHMS else "update Minerva to use it.")
         )
     env_id: str = checkpoint["env_id"]
-    _refuse_custom(env_id, f'{api.trainer_class(made_by).__name__}(your_factory, …).load("{options.resume}")')
+    refuse_custom(env_id, f'{api.trainer_class(made_by).__name__}(your_factory, …).load("{options.resume}")')
     saved = SavedRun.read(path, checkpoint, api.config_class(made_by))
-    _require_trust(saved.env_id, saved.config, options.trust_env)
+    require_trust(saved.env_id, saved.config, options.trust_env)
     total_steps = options.total_steps or saved.run.total_steps or DEFAULT_TOTAL_STEPS
     taken = saved.run.env_steps
     if total_steps < taken:
@@ -229,7 +230,7 @@ def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path, encoder:
     except BaseException as error:
         started = trainer.env_steps > taken or not isinstance(error, ValueError)  # otherwise: a user's mistake
         if started and not isinstance(error, FolderLostError) and (start / last).exists():
-            consent = " --trust-env" if _trust_needed(trainer.env_name, trainer.config, ()) is not None else ""
+            consent = " --trust-env" if trust_needed(trainer.env_name, trainer.config, ()) is not None else ""
             print(f"Resume with: minerva train --resume {shlex.quote(str(folder))}{consent}{encoder}", flush=True)
         raise
     if (start / last).exists():
@@ -302,8 +303,8 @@ def _evaluate(options: EvaluateOptions) -> None:
     which: Literal["best", "last"] = "best" if options.best else "last"
     policy = api.load(options.run, options.device, which, find_function(options.make_encoder))
     encoder_argument(options.make_encoder, policy.config, saved=True)  # a policy without one ignores it
-    _refuse_custom(policy.env_id, f'minerva.load("{options.run}").act(observation) in your environment')
-    _require_trust(policy.env_id, policy.config, options.trust_env)
+    refuse_custom(policy.env_id, f'minerva.load("{options.run}").act(observation) in your environment')
+    require_trust(policy.env_id, policy.config, options.trust_env)
 
     from rich.console import Console
 
@@ -407,38 +408,6 @@ _COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int | None]]] = {
 
 
 # Helpers
-
-
-def _refuse_custom(env_id: str, instead: str) -> None:
-    if env_id.startswith("custom:"):
-        raise UsageError(
-            f"run: its environment ({env_id}) comes from your own Python code, which the command line cannot call; "
-            f"use {instead} in Python."
-        )
-
-
-def _require_trust(env_id: str, config: RunConfig, trusted: bool) -> None:
-    """Refuse to make the environment that a checkpoint names if that may run code or read files of its choice."""
-    reason = _trust_needed(env_id, config, sys.modules)
-    if reason is not None and not trusted:
-        raise UsageError(f"run: the checkpoint {reason}; add --trust-env if you know where it comes from.")
-
-
-def _trust_needed(env_id: str, config: RunConfig, imported: Container[str]) -> str | None:
-    from minerva.environments.ids import foreign_module
-
-    module = foreign_module(env_id, imported)
-    if module is not None:
-        return f"names the environment {env_id!r:.100}, which imports the module {module:.100}"
-    if _may_name_a_file(config.env_kwargs):
-        return f"makes {env_id:.100} with {config.env_kwargs!r:.200}, where text may name a file or a module"
-    return None
-
-
-def _may_name_a_file(value: Any) -> bool:
-    if isinstance(value, (list, tuple, dict)):
-        return any(map(_may_name_a_file, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, str) and any(sign in value for sign in "/\\:.")
 
 
 def _is_environment_failure(error: Exception) -> bool:

@@ -33,8 +33,8 @@ def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", sys.path[:])  # the current folder is added to it
 
 
-def train(total_steps: int, out: str) -> None:
-    words = ["--env", "Pendulum-v1", "--total-steps", str(total_steps), "--out-dir", out, *SHORT, *ENCODER]
+def train(total_steps: int, out: str, *more: str) -> None:
+    words = ["--env", "Pendulum-v1", "--total-steps", str(total_steps), "--out-dir", out, *SHORT, *ENCODER, *more]
     assert main(["train", "ppo", *words]) == 0
 
 
@@ -52,7 +52,7 @@ def test_a_policy_with_an_encoder_of_ones_own_is_trained_evaluated_and_resumed(
     assert main(["evaluate", "run", "--episodes", "2", *ENCODER]) == 0
     assert "mean" in capsys.readouterr().out
     train(96, "whole")
-    assert main(["train", "--resume", "whole", *ENCODER]) == 0  # nothing is left to do
+    train(96, "whole", "--resume-or-start")  # nothing is left to do
     assert main(["train", "--resume", "run", "--total-steps", "96", *ENCODER]) == 0
     assert checkpointing.read(run / "ppo_last.pt")["run"]["env_steps"] == 96
 
@@ -89,6 +89,8 @@ def test_it_has_no_place_in_other_policies(tmp_path: Path, capsys: pytest.Captur
     for command in (["evaluate", str(tmp_path / "plain")], ["train", "--resume", str(tmp_path / "plain")]):
         assert main([*command, *ENCODER]) == 2
         assert "the policy was trained with encoder 'auto', not your own; leave it out." in capsys.readouterr().err
+    assert main(["train", "ppo", "--env", "Pendulum-v1", "--seeds", "1-2", *ENCODER]) == 2
+    assert "--make-encoder: cannot be combined with --seeds, got both" in capsys.readouterr().err
     assert main(["train", "mpo", "--env", "Pendulum-v1", *ENCODER]) == 2
     assert "--make-encoder: is for ppo and vmpo; mpo has no encoder." in capsys.readouterr().err
 
