@@ -59,7 +59,7 @@ def keep(folder: Path, out: Path, row: dict[str, Any]) -> dict[str, Any]:
         for step, metrics in sorted(evaluations.items()):
             writer.writerow((step, *(metrics[f"eval/{name}"] for name in EVALUATION)))
     last = max(evaluations)
-    speeds = [metrics["charts/SPS"] for metrics in table.values() if "charts/SPS" in metrics]
+    speeds = [metrics["charts/SPS_training"] for metrics in table.values() if "charts/SPS_training" in metrics]
     description = json.loads((folder / "config.json").read_text())
     keep_settings(out, row["seed"], {"total_steps": description["total_steps"], **description["config"]})
     row |= {"steps": last, **{name: evaluations[last][f"eval/{name}"] for name in EVALUATION}, "sps": round(speeds[-1])}

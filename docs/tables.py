@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
+import re
 import tomllib
 import types
 import typing
@@ -81,8 +82,9 @@ def health_rules(algo: str, uri: str) -> str:
 
 
 def results(algo: str, uri: str) -> str:
-    """Return the result table, the same as in the README, with intervals that do not break in a narrow column."""
-    return _INTERVAL.sub(r"\1&nbsp;\2", summary.table(algo))
+    """Return the README's result table, with intervals that do not break on a phone, and what its speeds are."""
+    table = _INTERVAL.sub(r"\1&nbsp;\2", summary.table(algo))
+    return f"{table}\n\n{summary.hardware_note(algo)}"
 
 
 def results_in_short(algo: str, uri: str) -> str:
@@ -208,7 +210,7 @@ def _preset_row(title: str, preset: presets.Preset, common: dict[str, Any]) -> s
     elif not own:
         settings = "only those of all tasks"
     status = "<br>".join(
-        [preset.status.partition(": settings of")[0], *([] if preset.note is None else [_cell(preset.note)])]
+        [preset.status.partition(": settings of")[0], *([] if preset.note is None else [cell(preset.note)])]
     )
     steps = "" if preset.total_steps is None else f"{preset.total_steps:,}"
     return f"| {title} | {steps} | {status} | {settings} |"

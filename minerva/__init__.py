@@ -47,7 +47,11 @@ def __getattr__(name: str) -> Any:
     # Lazily, so that `import minerva` and `minerva --help` do not wait for torch.
     if name in _WHERE:
         return getattr(importlib.import_module(_WHERE[name]), name)
-    raise AttributeError(f"module 'minerva' has no attribute {name!r}")
+    from minerva.utils.suggestions import suggest
+
+    near = suggest(name, __all__)
+    hint = f". Did you mean {' or '.join(near)}?" if near else ""
+    raise AttributeError(f"module 'minerva' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from minerva.callbacks import CallbackLike
-    from minerva.environments.ids import EnvFactory
+    from minerva.environments.ids import EnvFactory, EnvLike
     from minerva.sweeps.expansion import Algorithms
     from minerva.sweeps.sweep import SweepResult
     from minerva.trainers.config import RunConfig
-    from minerva.trainers.run import TrainingResult
+    from minerva.trainers.result import TrainingResult
     from minerva.trainers.trainer import Trainer
 
 
@@ -150,7 +150,7 @@ def _settings(preset: presets.Preset, note: str) -> Settings:
 
 def train(
     algo: str,
-    env_id: str | EnvFactory,
+    env_id: EnvLike,
     total_steps: int | None = None,
     seed: int = 42,
     device: str = "auto",
@@ -161,11 +161,12 @@ def train(
     resume_or_start: bool = False,
     **fields: Any,
 ) -> TrainingResult:
-    """Train a policy with the environment's preset.
+    """Train a policy with the environment's preset. Unless `console` is False, print the result and where it is.
 
     Args:
         algo: The algorithm: "ppo", "mpo" or "vmpo".
-        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
+        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, a callable that returns a `gymnasium.Env`, or one that
+            `gymnasium.make` returned: it is copied from its spec.
         total_steps: Steps of all environments together; by default the preset's.
         seed: Every generator of the run is spawned from it.
         device: "auto", "cpu", "cuda", …
@@ -188,30 +189,50 @@ def train(
         EnvironmentFailureError: An environment failed in the middle of the run; what was learned is saved.
         FloatingPointError: Losses are infinite or not a number; the last checkpoint is from before.
     """
-    settings = preset_settings(algo, env_id, preset, fields.get("env_kwargs")).fitted(config_class(algo), fields)
+    from minerva.environments import source_of
+
+    source, given = source_of(env_id), fields.get("env_kwargs", {})
+    if source.kwargs and isinstance(given, Mapping):
+        fields["env_kwargs"] = {**source.kwargs, **given}
+    settings = preset_settings(algo, source.env, preset, fields.get("env_kwargs")).fitted(config_class(algo), fields)
     config = config_class(algo).from_fields(None, settings.fields)
     extra = {} if make_encoder is None else {"make_encoder": make_encoder}
     steps = settings.total_steps if total_steps is None else total_steps
     found = None
     if resume_or_start:
         from minerva.environments import display_name
+        from minerva.trainers.result import TrainingResult
         from minerva.trainers.resuming import find_run
-        from minerva.trainers.run import TrainingResult
 
         if out_dir is None:
             raise ValueError("resume_or_start: needs out_dir, the folder of the run; give one.")
         compared = config if make_encoder is None else config_class(algo).from_fields(config, {"encoder": "custom"})
         found = find_run(Path(out_dir), algo, display_name(env_id), seed, compared, steps)
         if found is not None and found.finished:
-            return TrainingResult(Path(out_dir), found.env_steps, found.updates, None, None, None)
+            return TrainingResult(
+                algorithm=algo,
+                env_id=display_name(env_id),
+                seed=seed,
+                out_dir=Path(out_dir),
+                env_steps=found.env_steps,
+                updates=found.updates,
+                first_evaluation=None,
+                last_evaluation=None,
+                stopped_by=None,
+                seconds=found.seconds,
+                evaluation_seconds=found.evaluation_seconds,
+            )
     trainer = make_trainer(algo, env_id, seed, device, config, **extra)
     try:
         trainer.notes.extend(settings.notes)
         if found is not None and out_dir is not None:
             trainer.load(out_dir)
-        return trainer.train(steps, out_dir=out_dir, callbacks=callbacks)
+        result = trainer.train(steps, out_dir=out_dir, callbacks=callbacks)
     finally:
         trainer.close()
+    if config.console:
+        print(f"\n{result.summary()}")
+    return result
 
 
 def algorithms() -> Algorithms:
@@ -263,9 +284,7 @@ def sweep(
     return result
 
 
-def make_trainer(
-    algo: str, env_id: str | EnvFactory, seed: int, device: str, config: RunConfig, **extra: Any
-) -> Trainer:
+def make_trainer(algo: str, env_id: EnvLike, seed: int, device: str, config: RunConfig, **extra: Any) -> Trainer:
     """Make the trainer of an algorithm."""
     make: Callable[..., Trainer] = trainer_class(algo)  # an algorithm's own constructor has defaults besides
     return make(env_id, seed, device, config, **extra)
@@ -361,6 +380,11 @@ class Policy:
         self._precision = exact_cudnn
         self._act = ActingPolicy(agent, torch_generator(self.seed, "policy", self._device))
 
+    def __repr__(self) -> str:
+        trained = f"{self.algorithm} on {self.env_id} after {self.env_steps:,} steps, seed {self.seed}"
+        spaces = f"{_in_short(self.observation_space)} -> {_in_short(self.action_space)}"
+        return f"Policy({trained}: {spaces}; {self.path})"
+
     def reset(self) -> None:
         """Reset the recurrent state: an episode begins, or a batch of them. Other policies have none."""
         self._act.reset()
@@ -420,6 +444,16 @@ class Policy:
                     )
                 start += count
         return np.concatenate([rows, mask], axis=1)
+
+
+def _in_short(space: Space[Any]) -> str:
+    """Return a space's type with its shape, its categories, or the number of its parts."""
+    sizes: Any = getattr(space, "nvec", getattr(space, "n", getattr(space, "spaces", None)))
+    if isinstance(sizes, (dict, tuple, list)):
+        sizes = f"{len(sizes)} parts"
+    elif hasattr(sizes, "tolist"):
+        sizes = sizes.tolist()
+    return f"{type(space).__name__}({space.shape if sizes is None else sizes})".replace("((", "(").replace("))", ")")
 
 
 def _import(algo: str, part: str) -> Any:

@@ -2,6 +2,7 @@ import subprocess
 import sys
 import warnings
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_train_applies_the_preset_and_fields_on_top(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(PPOTrainer, "train", keep)
     (tmp_path / "ppo.toml").write_text('["Pendulum-v1"]\ntotal_steps = 777\ngamma = 0.9\ngae_lambda = 0.8\n')
     monkeypatch.setattr(presets, "_FOLDER", tmp_path)
-    train: Any = minerva.train
+    train: Any = partial(minerva.train, console=False)
     assert train("ppo", "Pendulum-v1", gae_lambda=0.7) == 777
     assert (made[-1].config.gamma, made[-1].config.gae_lambda) == (0.9, 0.7)
     said = "Using the preset of Pendulum-v1, which was never tried. Changed here: gae_lambda."

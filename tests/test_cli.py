@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -130,8 +131,9 @@ def test_train_prints_its_results(
     (folder,) = (tmp_path / "runs" / "ppo" / "Pendulum-v1").iterdir()
     assert folder.name.endswith("-seed5")
     lines = text.splitlines()
-    assert "Before     return" in lines[-4] and "(2 episodes)" in lines[-4]
-    assert "After      return" in lines[-3]
+    assert "Before     return" in lines[-5] and "(2 episodes)" in lines[-5]
+    assert "After      return" in lines[-4]
+    assert re.fullmatch(r"Speed      [\d,]+ steps/s over the whole run of 0:\d\d, \d+% of it evaluation", lines[-3])
     assert lines[-2] == f"Run        {folder.relative_to(tmp_path)}"
     assert lines[-1] == f"Checkpoint {folder.relative_to(tmp_path) / 'ppo_last.pt'}"
     checkpoint = checkpointing.read(folder / "ppo_last.pt")

@@ -67,10 +67,11 @@ NAME
 
 SYNOPSIS
     minerva train ALGO --env ID [--preset ID|default|none|FILE.toml] [--total-steps N] [--seed N] [--device D]
-                       [--out-dir DIR] [--env-kwargs KEY=VALUE ...] [--init-from RUN] [--FIELD VALUE ...]
+                       [--out-dir DIR] [--env-kwargs KEY=VALUE ...] [--init-from RUN]
+                       [--make-encoder MODULE:FUNCTION] [--FIELD VALUE ...]
     minerva train ALGO --env ID --seeds SEEDS [--jobs N] [--out-dir DIR] [...]
     minerva train ALGO --env ID --out-dir DIR --resume-or-start [...]
-    minerva train --resume RUN [--total-steps N] [--device D]
+    minerva train --resume RUN [--total-steps N] [--device D] [--make-encoder MODULE:FUNCTION] [--trust-env]
 
 DESCRIPTION
     ALGO is {algorithms}. The settings come from the environment's preset or, if it has none, from the algorithm's

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
-import difflib
 import inspect
 import io
 import itertools
@@ -23,6 +22,7 @@ import tyro
 
 from minerva.utils.ranges import shown
 from minerva.utils.schedules import Schedule
+from minerva.utils.suggestions import suggest
 
 if TYPE_CHECKING:
     from minerva.trainers.config import RunConfig
@@ -40,7 +40,7 @@ class UsageError(ValueError):
 class EvaluateOptions:
     """Run episodes with a trained policy and summarize their returns.
 
-    The table gives the mean with its bootstrap 95% interval, the standard deviation, the median and the interquartile
+    The table gives the mean with its 95% interval (Student's), the standard deviation, the median and the interquartile
     mean (IQM).
     """
 
@@ -59,6 +59,8 @@ class EvaluateOptions:
     trust_env: bool = False
     """Make the environment that the checkpoint names even if that imports a module which is neither Gymnasium's nor
     Minerva's, or is given text that may name a file. Use it for checkpoints whose origin you know."""
+    make_encoder: Annotated[str | None, tyro.conf.arg(metavar="MODULE:FUNCTION")] = None
+    """Builds the policy's encoder, if it was trained with one of your own. The module is imported."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,8 @@ class ResumeOptions:
     trust_env: bool = False
     """Make the environment that the checkpoint names even if that imports a module which is neither Gymnasium's nor
     Minerva's, or is given text that may name a file. Use it for checkpoints whose origin you know."""
+    make_encoder: Annotated[str | None, tyro.conf.arg(metavar="MODULE:FUNCTION")] = None
+    """Builds the policy's encoder, if it was trained with one of your own. The module is imported."""
 
 
 class Setting(typing.NamedTuple):
@@ -225,8 +229,12 @@ def _run_options(total_steps: RunOption) -> list[RunOption]:
         total_steps,
         ("seed", int, 42, "Seed from which all random generators of the run are spawned.", "INT"),
         ("device", str, "auto", "Device of the networks: auto, cpu, cuda, cuda:1, …", "NAME"),
+        (
+            "make_encoder", str | None, None,
+            "Function that builds your own encoder, for PPO and V-MPO. The module is imported.", "MODULE:FUNCTION",
+        ),
         ("init_from", Path | None, None, "Start with the policy of another run (a folder or a checkpoint).", "RUN"),
-    ]
+    ]  # fmt: skip
 
 
 def _with_settings(
@@ -293,8 +301,9 @@ def _flags(options: type[Any]) -> list[str]:
 
 
 def near_matches(word: str, known: Sequence[str]) -> str:
-    """Return a question that suggests known words close to the one given, or an empty string."""
-    near = difflib.get_close_matches(word.split("=")[0], known, n=3)
+    """Return a question that suggests the known options or commands that were meant, or an empty string."""
+    names = {option.lstrip("-").replace("-", "_"): option for option in known}
+    near = [names[name] for name in suggest(word.split("=")[0].lstrip("-").replace("-", "_"), list(names))]
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from minerva.environments.base import BatchedEnvironment, EnvironmentFailureError, Episode, Step
-from minerva.environments.ids import EnvFactory, display_name, known_ids, resolve
+from minerva.environments.ids import EnvFactory, EnvLike, display_name, known_ids, resolve
+from minerva.environments.instances import source_of
 from minerva.utils.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchedEnvironment",
     "EnvFactory",
+    "EnvLike",
     "EnvPoolBatch",
     "EnvironmentFailureError",
     "Episode",
@@ -28,6 +30,7 @@ __all__ = [
     "known_ids",
     "make",
     "resolve",
+    "source_of",
 ]
 
 

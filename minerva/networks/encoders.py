@@ -69,7 +69,7 @@ def custom_encoder(make_encoder: MakeEncoder | None, in_dim: int) -> tuple[nn.Mo
     if make_encoder is None:
         raise ValueError(
             "encoder: 'custom' needs the function that builds it: pass make_encoder to the trainer, minerva.train or "
-            "minerva.load."
+            "minerva.load; on the command line --make-encoder module:function."
         )
     encoder = make_encoder()
     # In evaluation mode, so that statistics of BatchNorm take in nothing that was not observed.

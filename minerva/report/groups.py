@@ -58,8 +58,9 @@ def group_runs(
         panels.setdefault(run.env_id, {}).setdefault(key, []).append(run)
     return {
         env_id: [
-            Group(key[0] if labels is not None else label, _one_per_seed(members))
+            Group(name, _one_per_seed(name, members))
             for (key, members), label in zip(groups.items(), _labels(list(groups), fields), strict=True)
+            for name in [label if labels is None else key[0]]
         ]
         for env_id, groups in panels.items()
     }
@@ -122,8 +123,8 @@ def _short(value: str) -> str:
     return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
 
 
-def _one_per_seed(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the longest run of each seed."""
+def _one_per_seed(label: str, runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the longest run of each seed of a group."""
     longest: dict[int, RunRecord] = {}
     for run in runs:
         rival = longest.get(run.seed)
@@ -133,8 +134,8 @@ def _one_per_seed(runs: Sequence[RunRecord]) -> list[RunRecord]:
         kept, dropped = (run, rival) if _length(run) > _length(rival) else (rival, run)
         longest[run.seed] = kept
         warnings.warn(
-            f"seed {run.seed} of {run.env_id} is there twice with the same settings: {kept.folder} counts, "
-            f"{dropped.folder} does not",
+            f"seed {run.seed} of {run.env_id} is there twice in {label!r}: {kept.folder} counts, {dropped.folder} does "
+            "not",
             UserWarning,
             stacklevel=4,
         )

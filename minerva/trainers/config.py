@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from minerva.utils.fields import check_fields
 from minerva.utils.ranges import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range, UnitInterval
 from minerva.utils.schedules import plain_schedule
+from minerva.utils.suggestions import suggest
 
+_ARGUMENTS = ("seed", "device", "make_encoder")
+"""Arguments of trainers besides the settings, which are suggested where they were meant."""
+_ARGUMENTS_OF_TRAIN = ("total_steps", "out_dir", "callbacks")
 DEFAULT_TOTAL_STEPS = 1_000_000
 """Length of a run if neither a preset nor the user names one."""
 
@@ -130,8 +133,10 @@ class RunConfig:
         known = [f.name for f in dataclasses.fields(cls)]
         for name in fields:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=3)
-                hint = f"Did you mean {', '.join(near)}?" if near else f"The fields are {', '.join(known)}."
+                near = suggest(name, [*known, *_ARGUMENTS, *_ARGUMENTS_OF_TRAIN])
+                hint = f"Did you mean {' or '.join(near)}?" if near else f"The fields are {', '.join(known)}."
+                if name in _ARGUMENTS_OF_TRAIN:
+                    hint = f"It is an argument of train: trainer.train({name}=…)."
                 raise ValueError(f"{name}: not a setting of {cls.__name__}. {hint}")
         return dataclasses.replace(base, **fields) if base is not None else cls(**fields)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings as python_warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,18 +134,21 @@ def saturation_rule(bounds: str) -> Rule:
     )
 
 
-def warn_about_skipped(count: int, seen: int | None = None) -> None:
+def warn_about_skipped(count: int, seen: int | None = None, warn: Callable[[str], None] | None = None) -> None:
     """Warn about batches that were skipped because of values that are not finite: the first five, then every hundredth.
 
     Args:
         count: How many in all.
         seen: How many of them there were at the last call; by default all but one.
+        warn: What tells the user; `warnings.warn` by default.
     """
     seen = count - 1 if seen is None else seen
     if seen < 5 or count // 100 > seen // 100:
-        python_warnings.warn(
+        text = (
             f"a batch gave a number that is not finite and was skipped ({count} so far); nothing was changed by it. "
-            "If this continues, try lower learning rates, or look at the environment's rewards",
-            RuntimeWarning,
-            stacklevel=3,
+            "If this continues, try lower learning rates, or look at the environment's rewards"
         )
+        if warn is not None:
+            warn(text)
+        else:
+            python_warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from minerva.acceleration.applied import Acceleration, load_moments, moments
 from minerva.environments import RewardNormalizer
-from minerva.environments.ids import EnvFactory
+from minerva.environments.ids import EnvLike
 from minerva.networks.encoders import MakeEncoder
 from minerva.objectives.returns import (
     Advantages,
@@ -83,7 +83,7 @@ class OnPolicyTrainer(Trainer):
 
     def __init__(
         self,
-        env_id: str | EnvFactory,
+        env_id: EnvLike,
         seed: int = 42,
         device: str = "auto",
         config: OnPolicyConfig | None = None,

@@ -25,6 +25,8 @@ class FoundRun(NamedTuple):
     env_steps: int
     updates: int
     finished: bool  # it has taken all its steps
+    seconds: float  # as in `RunState`, like the next
+    evaluation_seconds: float
 
 
 def find_run(
@@ -63,7 +65,8 @@ def find_run(
         )
     all_taken = state.started and state.env_steps >= config.final_step(total_steps)
     evaluated = not config.eval_episodes or state.evaluated_at == state.env_steps
-    return FoundRun(state.env_steps, state.updates, all_taken and evaluated and total_steps == state.total_steps)
+    finished = all_taken and evaluated and total_steps == state.total_steps
+    return FoundRun(state.env_steps, state.updates, finished, state.seconds, state.evaluation_seconds)
 
 
 def _expect_same(folder: Path, name: str, its: Any, ours: Any) -> None:

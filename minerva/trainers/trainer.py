@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import time
+import dataclasses
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from minerva import checkpointing, environments
 from minerva.acceleration.applied import Acceleration, check_compiler, choose_acceleration
 from minerva.callbacks import CallbackLike
-from minerva.environments.ids import EnvFactory
+from minerva.environments.ids import EnvFactory, EnvLike
 from minerva.environments.spaces import space_to_plain
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.networks.encoders import MakeEncoder
@@ -26,8 +26,9 @@ from minerva.trainers import resuming
 from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.health import Health, Rule
-from minerva.trainers.run import Run, RunState, TrainingResult
-from minerva.trainers.run_folder import last_version
+from minerva.trainers.result import TrainingResult
+from minerva.trainers.run import Run, RunState
+from minerva.trainers.run_folder import default_folder, last_version
 from minerva.utils.cores import check_threads, keep_freed_memory, usable_cores
 from minerva.utils.devices import resolve_device
 from minerva.utils.hardware import is_out_of_memory
@@ -47,7 +48,8 @@ class Trainer(ABC):
     `OnPolicyTrainer` and `OffPolicyTrainer` add a collector and a loop, an algorithm its agent and its update.
 
     Args:
-        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
+        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, a callable that returns a `gymnasium.Env`, or one that
+            `gymnasium.make` returned: it is copied from its spec.
         seed: Every generator of the run is spawned from it, each environment's too.
         device: "auto", "cpu", "cuda", …
         config: The algorithm's config; by default its defaults.
@@ -79,14 +81,16 @@ class Trainer(ABC):
 
     def __init__(
         self,
-        env_id: str | EnvFactory,
+        env_id: EnvLike,
         seed: int = 42,
         device: str = "auto",
         config: RunConfig | None = None,
         **fields: Any,
     ) -> None:
-        self.config = config = self.config_class.from_fields(config, fields)
-        self.env_name = environments.display_name(env_id)
+        source = environments.source_of(env_id)
+        config = self.config_class.from_fields(config, fields)
+        self.config = config = dataclasses.replace(config, env_kwargs={**source.kwargs, **config.env_kwargs})
+        self.env_name = environments.display_name(source.env)
         self.seed = whole_number("seed", seed, Range(0, LARGEST_INT, "be a whole number from 0 on"))
         self.device = resolve_device(device)
         self.run_state = RunState()
@@ -94,13 +98,15 @@ class Trainer(ABC):
         self.acceleration: Acceleration | None = None
         self._accelerated: Acceleration | None = None  # how updates run now
         self.notes: list[str] = []  # said at the start of the next run
+        if source.note is not None:
+            self.notes.append(source.note)
         self._run: Run | None = None  # while `train` is running
-        self._factory = environments.resolve(env_id, config.env_kwargs)
-        self.env = self._make_environment(env_id)
+        self._factory = environments.resolve(source.env, config.env_kwargs)
+        self.env = self._make_environment(source.env)
         self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
         self.evaluator = self.make_evaluator()
         with self.close_envs_on_error():
-            self.action_dim = self._check_action_space()
+            self.action_dim = self._check_spaces()
         self.health = Health(self.health_rules())
 
     @property
@@ -155,9 +161,9 @@ class Trainer(ABC):
         sizes = {name: getattr(self.config, name, None) for name in names}
         return ", ".join(f"{name} = {value}" for name, value in sizes.items() if value is not None)
 
-    def _make_environment(self, env_id: str | EnvFactory) -> environments.BatchedEnvironment:
+    def _make_environment(self, env: str | EnvFactory) -> environments.BatchedEnvironment:
         return environments.make(
-            env_id,
+            env,
             self.config.num_envs,
             self.seed,
             self.config.vectorization,
@@ -179,11 +185,11 @@ class Trainer(ABC):
         with initialization_seed(self.seed), self.close_envs_on_error():
             return self.build_agent(self.config, shapes, self.device)
 
-    def _check_action_space(self) -> int:
+    def _check_spaces(self) -> int:
         """Return A.
 
         Raises:
-            ValueError: The action space is not supported.
+            ValueError: The action space, or the observation space, is not supported.
         """
         try:
             return head_for(self.env.action_space).action_dim
@@ -270,8 +276,14 @@ class Trainer(ABC):
     def check_health(self, metrics: Mapping[str, float]) -> None:
         """Warn the user where metrics say that learning is broken."""
         for warning in self.health.check(metrics):
-            if self._run is not None:
-                self._run.warn(warning)
+            self.warn(warning)
+
+    def warn(self, text: str) -> None:
+        """Tell the user what must not be missed, and note it in the run's ``notes.log`` if a run is open."""
+        if self._run is not None:
+            self._run.warn(text)
+        else:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     # Training
 
@@ -312,9 +324,7 @@ class Trainer(ABC):
         finally:
             self._run = None
             torch.set_num_threads(threads)
-        return TrainingResult(
-            given, self.env_steps, self.updates, run.first_evaluation, run.last_evaluation, run.stopped_by
-        )
+        return run.result()
 
     def log(self, name: str, value: float | Tensor) -> None:
         """Log a number of a callback's own at the current environment step.
@@ -329,11 +339,7 @@ class Trainer(ABC):
 
     def default_folder(self) -> Path:
         """Return the name of a new folder under ``runs/``."""
-        moment = time.strftime("%Y%m%d-%H%M%S")
-        name = self.env_name.replace("/", "-").replace(":", "-")
-        folder = Path("runs") / self.algorithm / name / f"{moment}-seed{self.seed}"
-        others = (folder.with_name(f"{folder.name}-{k}") for k in itertools.count(2))
-        return folder if not folder.exists() else next(other for other in others if not other.exists())
+        return default_folder(self.algorithm, self.env_name, self.seed)
 
     @overload
     def evaluate(self) -> Evaluation: ...
@@ -343,7 +349,8 @@ class Trainer(ABC):
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
         """Run deterministic episodes in environments of their own; None where `should_stop` stopped it early."""
-        with mode(self.agent.modules(), training=False), exact_cudnn(self.device):
+        timed = nullcontext() if self._run is None else self._run.clock.evaluating()
+        with timed, mode(self.agent.modules(), training=False), exact_cudnn(self.device):
             return self.evaluator.run(ActingPolicy(self.agent), should_stop or (lambda: False))
 
     def close(self) -> None:
@@ -418,7 +425,7 @@ class Trainer(ABC):
         path = Path(path)
         folder = checkpointing.replay_folder(path)
         if self._run is not None:
-            self._run.note_log_position()  # not if the run's folder is gone
+            self._run.before_save()  # not if the run's folder is gone
         path.parent.mkdir(parents=True, exist_ok=True)
         index = self.replay.save(folder) if replay and self.replay is not None else None
         checkpointing.write(

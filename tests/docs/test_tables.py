@@ -11,10 +11,11 @@ from minerva.trainers.vmpo.health import vmpo_rules
 
 
 def write_results(folder: Path, task: str, returns: list[float]) -> None:
-    rows = [f"{seed},1000,{value},50" for seed, value in enumerate(returns)]
+    machine = '"EPYC(R), 2 cores, one core a run"' if len(returns) > 1 else "H200"
+    rows = [f"{seed},1000,{value},50,{machine}" for seed, value in enumerate(returns)]
     (folder / "results" / "ppo" / task).mkdir(parents=True)
     (folder / "results" / "ppo" / task / "runs.csv").write_text(
-        "\n".join(["seed,steps,return_mean,sps", *rows]) + "\n", encoding="utf-8"
+        "\n".join(["seed,steps,return_mean,sps,hardware", *rows]) + "\n", encoding="utf-8"
     )
 
 
@@ -30,6 +31,10 @@ def test_goals_are_compared_with_means_that_are_not_rounded(tmp_path: Path, monk
     assert [row.split(" | ")[0] for row in rows] == ["| Near-v0", "| Reached-v0", "| Below-v0"]
     assert all("**-100**" in row for row in rows[:2])  # as the table rounds it
     assert [row.endswith("| yes |") for row in rows] == [False, True, False]
+    table = tables.results("ppo", "").splitlines()
+    assert table[0].endswith("| steps/s without evaluation |")
+    assert [row.split(" | ")[-1] for row in table[2:5]] == ["50 (a) |", "50 (a) |", "50 (b) |"]
+    assert table[-1].endswith("evaluation left out, beside other runs. (a) EPYC, 2 cores, one core per run; (b) H200.")
     assert tables.shortfalls("ppo", "") == (
         "**Targets not reached, 2 of 3:** Near-v0 at 1,000 steps and Below-v0 at 1,000 steps."
     )

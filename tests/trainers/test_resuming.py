@@ -12,7 +12,7 @@ import pytest
 import minerva
 from minerva import checkpointing
 from minerva.cli import main
-from minerva.trainers.run import TrainingResult
+from minerva.trainers.result import TrainingResult
 from tests.trainers.ppo.small_run import ROLLOUT, TOTAL, interrupt_at, same_run, snapshot, state_of
 
 SETTINGS: dict[str, Any] = {

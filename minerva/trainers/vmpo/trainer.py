@@ -45,16 +45,17 @@ class VMPOTrainer(OnPolicyTrainer):
         return VMPOAgent(act_dim=act_dim, device=device, config=config, **shapes._asdict())
 
     def _make_updater(self) -> Updater:
+        self.agent.updater.warn = self.warn
         return self.agent.updater
 
-    def _check_action_space(self) -> int:
+    def _check_spaces(self) -> int:
         space = self.env.action_space
         if isinstance(space, spaces.Box) and not all(np.isfinite(bounds).all() for bounds in box_bounds(space)):
             raise ValueError(
                 f"env: {self.env_name} has the action space {space}, whose bounds must be finite for "
                 f"{self.algorithm}, which squashes actions into them; wrap it so that they are, or use ppo."
             )
-        return super()._check_action_space()
+        return super()._check_spaces()
 
     def update(self, total_updates: int) -> dict[str, float]:
         lr_scale = self.remaining(total_updates) if self.config.anneal_lr else 1.0

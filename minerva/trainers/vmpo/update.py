@@ -311,6 +311,7 @@ class Updater:
         )
         self.state = TrainState(*(Learnable.start(module.vector) for module in modules))
         self.skipped = 0
+        self.warn: Callable[[str], None] | None = None  # what tells the user of it; `warnings.warn` by default
         self.set_acceleration(Acceleration())
 
     def set_acceleration(self, acceleration: Acceleration) -> None:
@@ -404,7 +405,7 @@ class Updater:
 
     def _skip(self) -> None:
         self.skipped += 1
-        warn_about_skipped(self.skipped)
+        warn_about_skipped(self.skipped, warn=self.warn)
 
     def _recompute_advantages(self, batch: Batch, rollout: RolloutBuffer | None, state: TrainState) -> Batch:
         """Estimate advantages and returns with the critic as it is now."""

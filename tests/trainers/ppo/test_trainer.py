@@ -155,7 +155,8 @@ def test_logged_names_are_those_of_the_specification(tmp_path: Path) -> None:
     losses = "value_loss policy_loss entropy old_approx_kl approx_kl clipfrac explained_variance"
     evaluation = "return_mean return_std return_min return_max return_median length_mean"
     assert names == {
-        "charts/learning_rate", "charts/SPS", "train/episode_return", "train/episode_length",
+        "charts/learning_rate", "charts/SPS", "charts/SPS_training", "time/seconds",
+        "train/episode_return", "train/episode_length",
         *(f"losses/{name}" for name in losses.split()), *(f"eval/{name}" for name in evaluation.split()),
     }  # fmt: skip
     # The x axis is the environment step. An episode of 10 steps, a restarting step, and 10 steps again.
@@ -198,6 +199,7 @@ def test_skipped_minibatches_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path:
     trainer.close()
     assert result.updates == 3
     assert all(x.isfinite().all() for x in trainer.agent.parameters())
+    assert "Warning: 1 minibatches of update 2 had a loss" in (tmp_path / "run" / "notes.log").read_text()
 
 
 @pytest.mark.parametrize("estimator", ["gae", "returns"])

@@ -139,7 +139,8 @@ def test_logged_names_are_those_of_the_specification(tmp_path: Path) -> None:
         "returns": "raw_mean raw_std",
         "value": "explained_var pred_mean pred_std",
         "health": "kl_mean_ratio kl_std_ratio dual_saturation skipped",
-        "charts": "SPS learning_rate",
+        "charts": "SPS SPS_training learning_rate",
+        "time": "seconds",
         "eval": "return_mean return_std return_min return_max return_median length_mean",
     }
     assert names == {f"{group}/{name}" for group, text in groups.items() for name in text.split()}
@@ -172,7 +173,7 @@ def test_names_logged_with_discrete_actions_are_those_of_the_page(tmp_path: Path
     for new, old in rows:
         listed -= set(re.findall(r"`([^`]+)`", old))
         listed |= set(re.findall(r"`([^`]+)`", new))
-    assert listed == found | {"charts/SPS"}
+    assert listed == found | {"charts/SPS", "charts/SPS_training", "time/seconds"}
 
 
 def test_runs_with_discrete_actions_hear_of_their_own_illnesses() -> None:
@@ -214,6 +215,8 @@ def test_a_bad_update_is_skipped_and_the_run_goes_on(monkeypatch: pytest.MonkeyP
         result = trainer.train(ROLLOUT * 4, tmp_path / "run")
     trainer.close()
     assert (result.updates, result.env_steps) == (4, ROLLOUT * 4)
+    noted = (tmp_path / "run" / "notes.log").read_text()
+    assert f"step {ROLLOUT * 2}  Warning: a batch gave a number that is not finite and was skipped (1 so far)" in noted
     before, after = kept
     assert (before[1].pop("skipped"), after[1].pop("skipped")) == (0, 1)
     assert all(same(a, b) for a, b in zip(before, after, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -107,7 +108,7 @@ class PPO2Trainer:
             self.last_update = result = self.updater.learn(self.rollout, remaining, self._minibatch_order)
         self.actor.invalidate()
         self.updates += 1
-        report_skipped(result, self.updates)
+        report_skipped(result, self.updates, lambda text: warnings.warn(text, RuntimeWarning, stacklevel=3))
         return result
 
     @torch.no_grad()
