@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
+import re
 import tomllib
 import types
 import typing
@@ -208,7 +209,7 @@ def _preset_row(title: str, preset: presets.Preset, common: dict[str, Any]) -> s
     elif not own:
         settings = "only those of all tasks"
     status = "<br>".join(
-        [preset.status.partition(": settings of")[0], *([] if preset.note is None else [_cell(preset.note)])]
+        [preset.status.partition(": settings of")[0], *([] if preset.note is None else [cell(preset.note)])]
     )
     steps = "" if preset.total_steps is None else f"{preset.total_steps:,}"
     return f"| {title} | {steps} | {status} | {settings} |"
