@@ -64,9 +64,11 @@ def main() -> None:
         lines = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
         program = f"{sys.executable} -m minerva.cli"
         commands = "".join(f"{line.replace('minerva', program, 1)}\n" for line in lines.splitlines())
+        # Each in a session of its own, as a sweep starts them: Linux shares the processor among sessions.
+        bare = ["xargs", "-d", "\n", "-P", str(options.jobs), "-I", "{}", "setsid", "--wait", "sh", "-c", "{}"]
         contenders = {
             "sweep": ([*minerva, "sweep", str(spec), "--out", str(out["sweep"]), "--jobs", str(options.jobs)], None),
-            "bare": (["xargs", "-d", "\n", "-P", str(options.jobs), "-I", "{}", "sh", "-c", "{}"], commands),
+            "bare": (bare, commands),
         }
         row: dict[str, float] = {}
         for name in sorted(contenders, reverse=number % 2 == 1):
