@@ -3,7 +3,8 @@
     python -m benchmarks.sweep_overhead --out benchmarks/results/sweep_overhead.json
 
 Short runs are trained by `minerva sweep`, and by `xargs -P`, which starts the same commands and nothing else; the two
-take turns. Besides the time on the clock, which other programs on the machine change, it counts the processor's time.
+take turns. Other programs on the machine change the time on the clock by more than a sweep does. So the processor time
+that the sweep's own process takes, from its start to its end, is counted too, as a share of that of the bare runs.
 """
 
 from __future__ import annotations
@@ -35,12 +36,18 @@ eval_episodes = 5
 """
 
 
-def measured(command: list[str], environment: dict[str, str], text: str | None = None) -> tuple[float, float]:
-    """Run a command; return seconds on the clock, and of the processor for it and its children."""
+OWN = "import sys, time; from minerva.cli import main; main(sys.argv[1:]); print(time.process_time(), file=sys.stderr)"
+"""A sweep that says how much processor time its own process took."""
+
+
+def measured(command: list[str], environment: dict[str, str], text: str | None = None) -> tuple[float, float, str]:
+    """Run a command; return seconds on the clock, of the processor with its children, and what it said of errors."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, env=environment, input=text, text=True, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, env=environment, input=text, text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stderr
 
 
 def main() -> None:
@@ -64,14 +71,32 @@ def main() -> None:
         lines = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
         program = f"{sys.executable} -m minerva.cli"
         commands = "".join(f"{line.replace('minerva', program, 1)}\n" for line in lines.splitlines())
+        # Each in a session of its own, as a sweep starts them: Linux shares the processor among sessions.
+        bare = ["xargs", "-d", "\n", "-P", str(options.jobs), "-I", "{}", "setsid", "--wait", "sh", "-c", "{}"]
+        words = ["sweep", str(spec), "--out", str(out["sweep"]), "--jobs", str(options.jobs)]
         contenders = {
-            "sweep": ([*minerva, "sweep", str(spec), "--out", str(out["sweep"]), "--jobs", str(options.jobs)], None),
-            "bare": (["xargs", "-d", "\n", "-P", str(options.jobs), "-I", "{}", "sh", "-c", "{}"], commands),
+            "sweep": (
+                [
+                    sys.executable,
+                    "-c",
+                    OWN,
+                    "sweep",
+                    str(spec),
+                    "--out",
+                    str(out["sweep"]),
+                    "--jobs",
+                    str(options.jobs),
+                ],
+                None,
+            ),
+            "bare": (bare, commands),
         }
         row: dict[str, float] = {}
         for name in sorted(contenders, reverse=number % 2 == 1):
             command, text = contenders[name]
-            row[name], row[f"{name}_cpu"] = (round(value, 3) for value in measured(command, environment, text))
+            row[name], row[f"{name}_cpu"], said = measured(command, environment, text)
+            row |= {"own_cpu": float(said)} if name == "sweep" else {}
+        row = {name: round(value, 3) for name, value in row.items()}
         rounds.append(row)
         print(f"round {number + 1}: {row}", flush=True)
     shutil.rmtree(root)
@@ -82,12 +107,14 @@ def main() -> None:
         "hardware": hardware(),
         "runs": options.runs, "steps": options.steps, "jobs": options.jobs,
         "rounds": rounds,
-        "added_time": round(median(row["sweep"] / row["bare"] for row in rounds) - 1, 4),
-        "added_cpu_time": round(median(row["sweep_cpu"] / row["bare_cpu"] for row in rounds) - 1, 4),
+        "share": round(median(row["own_cpu"] / row["bare_cpu"] for row in rounds), 4),
+        "time_ratio": round(median(row["sweep"] / row["bare"] for row in rounds), 3),
     }  # fmt: skip
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(table, indent=1) + "\n")
-    print(f"A sweep adds {table['added_time']:.1%} to the time, and {table['added_cpu_time']:.1%} to the processor's.")
+    print(
+        f"A sweep takes {table['share']:.1%} of the processor time of its runs; time on the clock: {table['time_ratio']}"
+    )
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ class RunFolder(NamedTuple):
     """Arguments of `minerva`."""
     variables: dict[str, str]
     """Environment variables, on top of the sweep's own."""
+    start: Path
+    """The folder in which the command was given: paths in its words are seen from there."""
 
 
 class Ended(NamedTuple):
@@ -27,8 +29,10 @@ class Ended(NamedTuple):
     """The run's folder."""
     code: int
     """Its exit code: 0 for a finished run, 2 for a wrong command, negative for the signal that killed it."""
-    lost: str | None = None
-    """Why nothing is known of its end: the machine has died."""
+    error: str | None = None
+    """What is known of its end besides."""
+    lost: bool = False
+    """Whether its machine has died, and not the run."""
 
 
 class Executor(ABC):

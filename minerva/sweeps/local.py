@@ -41,7 +41,13 @@ def start_process(run: RunFolder, resources: Resources, program: Sequence[str] =
     with (run.path / OUTPUT).open("ab") as output:
         # In a session of its own: Ctrl-C is for the sweep, which then stops its runs.
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
+            command,
+            cwd=run.start if run.start.is_dir() else None,  # another machine may not have it
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
 
 

@@ -136,7 +136,7 @@ class RayExecutor(Executor):
         except exceptions.OutOfMemoryError:
             return Ended(path, -signal.SIGKILL, "its node ran out of memory, and Ray ended it")
         except _LOST as error:
-            return Ended(path, -signal.SIGKILL, f"its node died ({type(error).__name__})")
+            return Ended(path, -signal.SIGKILL, f"its node died ({type(error).__name__})", lost=True)
         except exceptions.RayError as error:
             return Ended(path, 1, f"its task failed: {_last_line(error)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -175,6 +176,8 @@ def read_progress(folder: Path) -> Progress | None:
             if name == b"eval/return_mean":
                 evaluation = float(value)
                 break
+    if evaluation is not None and not math.isfinite(evaluation):
+        evaluation = None  # JSON has no word for it
     return None if steps is None else Progress(steps, evaluation)
 
 

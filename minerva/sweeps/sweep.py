@@ -81,7 +81,8 @@ class Sweep:
         display: Display | None = None,
     ) -> None:
         self.out_dir = out_dir
-        self._folder = out_dir.absolute()
+        self._start = Path.cwd()
+        self._folder = self._start / out_dir
         self._plan = {run.folder: run for run in runs}
         self._executor = executor
         self._resources = resources
@@ -224,7 +225,11 @@ class Sweep:
         self._running[folder] = _Attempt(time.monotonic(), run.steps, run.seconds)
         self._turn.append(folder)
         variables = {TOKEN_VARIABLE: self._token, "WANDB_RUN_GROUP": self.status.name}
-        self._executor.submit(RunFolder(self._folder / folder, self._plan[folder].words, variables), self._resources)
+        path = self._folder / folder
+        try:
+            self._executor.submit(RunFolder(path, self._plan[folder].words, variables, self._start), self._resources)
+        except OSError as error:  # a full disk, or too many processes: the others may still go on
+            self._handle(Ended(path, 1, f"its process could not be started ({error.strerror or error})"))
 
     def _handle(self, ended: Ended) -> None:
         folder = ended.path.relative_to(self._folder).as_posix()
@@ -240,9 +245,9 @@ class Sweep:
         elif self._signal is not None:
             run.state = "stopped"
         else:
-            error = ended.lost or last_words(ended.path) or _describe_code(ended.code)
+            error = ended.error or last_words(ended.path) or _describe_code(ended.code)
             self._futile[folder] = 1 if run.steps > attempt.steps else self._futile.get(folder, 0) + 1
-            allowed = self._retries if ended.lost is None else max(self._retries, _LOSSES)
+            allowed = max(self._retries, _LOSSES) if ended.lost else self._retries
             if ended.code == 2 or self._futile[folder] > allowed:
                 run.state, run.error = "failed", error
             else:

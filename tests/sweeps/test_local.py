@@ -39,7 +39,7 @@ def test_processes_run_side_by_side_in_their_folders(tmp_path: Path) -> None:
     started = executor(jobs=2)
     for name, words in (("a", ("2", "0.1")), ("b", ("2", "0.1", "refuses"))):
         assert started.has_room(Resources())
-        started.submit(RunFolder(tmp_path / name, words, {"WANDB_RUN_GROUP": "mine"}), Resources())
+        started.submit(RunFolder(tmp_path / name, words, {"WANDB_RUN_GROUP": "mine"}, tmp_path), Resources())
     assert not started.has_room(Resources())
     ended: list[Ended] = []
     while len(ended) < 2:
@@ -56,8 +56,8 @@ def test_processes_run_side_by_side_in_their_folders(tmp_path: Path) -> None:
 
 def test_stop_lets_a_run_save_and_kill_does_not_ask(tmp_path: Path) -> None:
     started = executor()
-    started.submit(RunFolder(tmp_path / "kind", ("200", "40"), {}), Resources())
-    started.submit(RunFolder(tmp_path / "deaf", ("200", "40", "deaf"), {}), Resources())
+    started.submit(RunFolder(tmp_path / "kind", ("200", "40"), {}, tmp_path), Resources())
+    started.submit(RunFolder(tmp_path / "deaf", ("200", "40", "deaf"), {}, tmp_path), Resources())
     for name in ("kind", "deaf"):
         wait_for(tmp_path / name / sleeping_trainer.CHECKPOINT)
     started.stop()
@@ -73,7 +73,7 @@ def test_shares_of_gpus_are_given_out(tmp_path: Path, monkeypatch: pytest.Monkey
     assert started.has_room(two)
     for name in "abcd":
         assert started.has_room(half)
-        started.submit(RunFolder(tmp_path / name, ("2", "0.2"), {}), half)
+        started.submit(RunFolder(tmp_path / name, ("2", "0.2"), {}, tmp_path), half)
     assert not started.has_room(half) and not started.has_room(two)
     ended = 0
     while ended < 4:
@@ -99,7 +99,7 @@ from minerva.sweeps.executor import RunFolder
 from minerva.sweeps.local import LocalExecutor
 from minerva.sweeps.spec import Resources
 started = LocalExecutor(1, Resources(), (sys.executable, sys.argv[1]))
-started.submit(RunFolder(Path(sys.argv[2]), ("200", "40", "deaf"), {}), Resources())
+started.submit(RunFolder(Path(sys.argv[2]), ("200", "40", "deaf"), {}, Path.cwd()), Resources())
 time.sleep(100)
 """
 

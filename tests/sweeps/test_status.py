@@ -107,6 +107,8 @@ def test_progress_comes_from_the_end_of_the_log(tmp_path: Path) -> None:
         "step,name,value\n64,losses/policy_loss,0.5\n64,eval/return_mean,-7.5\n128,losses/policy_loss,1\n192,lo"
     )
     assert read_progress(tmp_path) == (128, -7.5)
+    log.write_text("step,name,value\n1,eval/return_mean,nan\n")
+    assert read_progress(tmp_path) == (1, None)
     rows = "".join(f"{k},train/episode_return,{k}\n" for k in range(200_000))
     log.write_text(f"step,name,value\n1,eval/return_mean,3.0\n{rows}")
     begin = time.process_time()

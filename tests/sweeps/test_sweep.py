@@ -175,6 +175,15 @@ def test_a_sweep_that_was_killed_goes_on(tmp_path: Path) -> None:
     assert [len(checkpoint(tmp_path, name)["starts"]) for name in ("one", "two")] == [2, 1]
 
 
+def test_a_run_whose_process_cannot_be_started_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "ppo").mkdir()
+    (tmp_path / "ppo" / "blocked").write_text("a file in its place")
+    result = sweep(tmp_path, planned("blocked"), planned("good"))
+    assert states(result) == {"blocked": "failed", "good": "done"}
+    assert result.failed[0].error == "its process could not be started (Not a directory)"
+    assert result.failed[0].attempts == 3  # as often as any other failure
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"^out: .* cannot be created"):
