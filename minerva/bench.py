@@ -21,6 +21,7 @@ from minerva.callbacks import Callback
 from minerva.trainers.config import RunConfig
 from minerva.trainers.trainer import Trainer
 from minerva.utils.hardware import gpu, hardware, peak_memory
+from minerva.utils.ranks import launched
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -191,8 +192,10 @@ def bench(
         begin: Value of `time.perf_counter` at the start of the program; now by default.
 
     Raises:
-        ValueError: A setting is invalid, or the run would make no update.
+        ValueError: A setting is invalid, the run would make no update, or torchrun has started several processes.
     """
+    if launched():
+        raise ValueError("bench: measures a run of one process, got several (torchrun); start it without torchrun.")
     marks = [time.perf_counter() if begin is None else begin, time.perf_counter()]
     load_notes = _load_notes()
     config, changes = prepare_config(config)

@@ -44,6 +44,7 @@ from minerva.cli.trust import refuse_custom, require_trust, trust_needed
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, MAX_ENVS
 from minerva.utils.parent import end_with_parent
 from minerva.utils.ranges import LARGEST_INT, SMALLEST_FLOAT, Range, number, whole_number
+from minerva.utils.ranks import is_silent
 
 if TYPE_CHECKING:
     from minerva.trainers.config import RunConfig
@@ -62,6 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after the name of the program; by default those of this process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if is_silent():
+        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+            return _run_command(arguments)
+    return _run_command(arguments)
+
+
+def _run_command(arguments: list[str]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _print_line(f"warning: {message}")
         try:
@@ -231,7 +239,9 @@ def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path, encoder:
         started = trainer.env_steps > taken or not isinstance(error, ValueError)  # otherwise: a user's mistake
         if started and not isinstance(error, FolderLostError) and (start / last).exists():
             consent = " --trust-env" if trust_needed(trainer.env_name, trainer.config, ()) is not None else ""
-            print(f"Resume with: minerva train --resume {shlex.quote(str(folder))}{consent}{encoder}", flush=True)
+            count = trainer.ranks.count
+            program = "minerva" if count == 1 else f"torchrun --nproc-per-node {count} -m minerva"
+            print(f"Resume with: {program} train --resume {shlex.quote(str(folder))}{consent}{encoder}", flush=True)
         raise
     if (start / last).exists():
         print(f"\n{dataclasses.replace(result, out_dir=folder).summary()}")  # the folder as it was given
@@ -424,4 +434,5 @@ def _print_error(error: BaseException) -> None:
 
 
 def _print_line(text: str) -> None:
-    print(f"minerva: {' '.join(text.split())}", file=sys.stderr)
+    if not is_silent():
+        print(f"minerva: {' '.join(text.split())}", file=sys.stderr)

@@ -73,6 +73,8 @@ def make(
     allow_non_finite: bool = False,
     backend: Backend = "gymnasium",
     pool_threads: int | None = None,
+    first: int = 0,
+    total: int | None = None,
 ) -> BatchedEnvironment:
     """Build a batched environment.
 
@@ -87,6 +89,8 @@ def make(
         backend: ``"gymnasium"``, ``"envpool"``, or ``"auto"`` for EnvPool where it is installed, supports the
             environment and is faster.
         pool_threads: Threads of EnvPool (default: one per core, at most one per environment).
+        first: Number of the first of these environments, where other processes hold the others of a run.
+        total: Environments of the whole run (default: these).
 
     Raises:
         ValueError: The environment cannot be created, or not with this backend.
@@ -104,8 +108,9 @@ def make(
         else:
             reason = envpool_backend.unsupported_reason(env, env_kwargs)
     if backend == "envpool" or (backend == "auto" and reason is None):
-        return envpool_backend.make_pool_batch(env, num_envs, seed, pool_threads, env_kwargs, allow_non_finite)
-    batch = GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers, allow_non_finite)
+        place = (first, total or num_envs)
+        return envpool_backend.make_pool_batch(env, num_envs, seed, pool_threads, env_kwargs, allow_non_finite, place)
+    batch = GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers, allow_non_finite, first)
     if reason is not None:
         batch.description += f" ({reason})"
     return batch

@@ -10,6 +10,7 @@ from minerva.sweeps.expansion import Algorithms, expand
 from minerva.sweeps.spec import Resources, Spec
 from minerva.sweeps.sweep import Sweep
 from minerva.utils.ranges import Range, shown, whole_number
+from minerva.utils.ranks import launched
 
 RETRIES = 2
 EXECUTORS = ("local", "ray")
@@ -42,6 +43,8 @@ def prepare(
     Raises:
         ValueError: An argument or the specification is wrong.
     """
+    if launched():
+        raise ValueError("sweep: is started by one process, got several (torchrun); start it without torchrun.")
     if on not in EXECUTORS:
         raise ValueError(f"on: must be {' or '.join(map(repr, EXECUTORS))}, got {shown(on)}.")
     if address is not None and on != "ray":

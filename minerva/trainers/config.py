@@ -123,6 +123,13 @@ class RunConfig:
         if self.full_tensorboard_log and not self.tensorboard:
             raise ValueError("full_tensorboard_log: needs tensorboard, got True without it; switch both on.")
 
+    def check_ranks(self, count: int) -> None:
+        """Raise a `ValueError` if a run with these settings cannot be trained by so many processes together."""
+        raise ValueError(
+            f"ranks: this algorithm is trained by one process, got {count} of them (torchrun); start one, or use ppo "
+            "or vmpo."
+        )
+
     @classmethod
     def from_fields(cls, base: Self | None, fields: dict[str, Any]) -> Self:
         """Build a config from keyword arguments, on top of another config where one is given.
@@ -203,6 +210,13 @@ class OnPolicyConfig(RunConfig):
             raise ValueError("lstm_layer_norm: needs lstm_units, got True without them; give both.")
         if self.lstm_units and self.compile is True:
             raise ValueError("compile: True is not for recurrent policies (lstm_units); use 'auto' or False.")
+
+    def check_ranks(self, count: int) -> None:
+        if self.num_envs % count:
+            raise ValueError(
+                f"num_envs: must be divisible by the number of processes that share them, {count}, got "
+                f"{self.num_envs}; try {-(-self.num_envs // count) * count}."
+            )
 
     @property
     def batch_size(self) -> int:

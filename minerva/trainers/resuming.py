@@ -13,7 +13,8 @@ from minerva.storage.segments import DamagedReplayError
 from minerva.trainers.config import FREE_FIELDS, RunConfig
 from minerva.trainers.run_folder import ImportantNote, holds_a_run, last_version
 from minerva.trainers.saved import SavedRun
-from minerva.utils.structure import check, optional
+from minerva.utils.ranks import Ranks
+from minerva.utils.structure import anything, check, dict_of, list_of, optional
 
 if TYPE_CHECKING:
     from minerva.trainers.trainer import Trainer
@@ -86,7 +87,7 @@ def resume(trainer: Trainer, path: Path) -> None:
     last = last_version(path if path.is_dir() else path.parent, trainer.algorithm)  # before it is read
     file, checkpoint, damaged = checkpointing.look_up(path)
     folder = file.parent.absolute()  # before episodes are replayed: an environment may change the current folder
-    saved = _read(trainer, file, checkpoint, (*trainer.fixed_fields, *trainer.resumed_fields))
+    saved = _own(_read(trainer, file, checkpoint, (*trainer.fixed_fields, *trainer.resumed_fields)), trainer.ranks)
     replay, index = trainer.replay, saved.replay
     with saved.explained():
         trainer.check_state(saved.state)
@@ -108,6 +109,27 @@ def resume(trainer: Trainer, path: Path) -> None:
     trainer.notes.append(f"Resuming from {file.name} at step {trainer.env_steps:,}.")
     notes = (damaged, *(f"Note: {sentence}." for sentence in (inexact, forgotten) if sentence is not None))
     trainer.notes.extend(ImportantNote(sentence) for sentence in notes if sentence is not None)
+
+
+def _own(saved: SavedRun, ranks: Ranks) -> SavedRun:
+    """Return a saved run with the state of this process.
+
+    Raises:
+        CheckpointError: It was trained by another number of processes.
+    """
+    state = saved.state.copy()
+    others = state.pop("ranks", [])
+    with saved.explained():
+        check(others, list_of(dict_of(anything)), "state.ranks")
+    if len(others) + 1 != ranks.count:
+        needed = len(others) + 1
+        start = f"start it with torchrun --nproc-per-node {needed}" if needed > 1 else "start it without torchrun"
+        raise CheckpointError(
+            f"checkpoint: {saved.path} was written by a run of {needed} process{'es' * (needed > 1)} and resumes with "
+            f"as many, got {ranks.count}; {start}, or use its policy alone (--init-from)."
+        )
+    own = {} if ranks.rank == 0 else others[ranks.rank - 1]
+    return saved._replace(state={**state, **own})
 
 
 def start_from(trainer: Trainer, path: Path) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from minerva.callbacks import CallbackLike, CallbackList
-from minerva.environments import Step
+from minerva.environments import Episode, Step
 from minerva.evaluation import Evaluation
 from minerva.loggers import ConsoleLogger, CsvLogger, Logger, LoggerList, open_tensorboard, open_wandb
 from minerva.loggers.base import check_name
@@ -200,7 +200,7 @@ class Run:
                 self._finish()
             elif (
                 self._lock.lost is None
-                and self._between_steps
+                and self._complete
                 and not (self._stop_signal is not None and isinstance(error, KeyboardInterrupt))
             ):
                 self.save_last()
@@ -215,6 +215,11 @@ class Run:
             if self._stop_signal == signal.SIGINT:
                 raise KeyboardInterrupt
             raise SystemExit(128 + self._stop_signal)
+
+    @property
+    def _complete(self) -> bool:
+        """Whether the trainer's state can be saved now."""
+        return self._between_steps
 
     def _finish(self) -> None:
         at_end = self.state.evaluated_at == self.state.env_steps
@@ -250,12 +255,15 @@ class Run:
 
     def step_done(self, step: Step) -> None:
         """Count a step of all environments, log its episodes, and call callbacks and checkpoints."""
-        trainer = self.trainer
         if self._lock.lost is not None:
             raise self._lock.lost
         self.state.env_steps += len(step.rewards)
+        self._after_step(step)
+
+    def _after_step(self, step: Step) -> None:
+        trainer = self.trainer
         for episode in step.episodes:
-            self.log({"train/episode_return": episode.episode_return, "train/episode_length": episode.length})
+            self._log_episode(episode, self.state.env_steps)
         if self.callbacks.callbacks and not self.callbacks.on_step(trainer):
             self.stopped_by = "callback"
         if self._console is not None:
@@ -264,6 +272,9 @@ class Run:
         due = self._next_checkpoint is not None and self.state.env_steps >= self._next_checkpoint
         if due or (minutes > 0 and time.perf_counter() - self._last_save > 60 * minutes):
             self.save_last()
+
+    def _log_episode(self, episode: Episode, at: int) -> None:
+        self._log.log({"train/episode_return": episode.episode_return, "train/episode_length": episode.length}, at)
 
     @contextmanager
     def updating(self, count: int) -> Iterator[None]:
@@ -383,6 +394,9 @@ class Run:
     def _save(self, which: str) -> None:
         path = self.out_dir / f"{self.trainer.algorithm}_{which}.pt"
         self.trainer.save(path, replay=which == "last")
+
+    def ask_for_states(self) -> None:
+        """Let the other processes send what they collect, before this one collects it; there are none."""
 
     def before_save(self) -> None:
         """Note in the run's state where the log and the clock stand, as is due before it is saved.

@@ -109,6 +109,8 @@ def write_description(
         "total_steps": total_steps,
         "config": trainer.config.to_plain(),
     }
+    if trainer.ranks.count > 1:
+        description["ranks"] = trainer.ranks.count
     path, problem = folder / DESCRIPTION, None
     if resumed:
         first, problem = _read_description(path)

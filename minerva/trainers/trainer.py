@@ -26,6 +26,7 @@ from minerva.trainers import resuming
 from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.health import Health, Rule
+from minerva.trainers.parallel_run import make_run
 from minerva.trainers.result import TrainingResult
 from minerva.trainers.run import Run, RunState
 from minerva.trainers.run_folder import default_folder, last_version
@@ -35,6 +36,7 @@ from minerva.utils.hardware import is_out_of_memory
 from minerva.utils.modes import mode
 from minerva.utils.precision import exact_cudnn
 from minerva.utils.ranges import LARGEST_INT, Range, whole_number
+from minerva.utils.ranks import join, own_device
 from minerva.utils.seeding import initialization_seed, torch_generator_state
 from minerva.utils.structure import anything, check, expect, optional, text
 
@@ -60,6 +62,7 @@ class Trainer(ABC):
         actor: How they act while experience is collected.
         run_state: How far the run has come.
         last_step: What the newest step of the environments returned.
+        ranks: The processes that train this run together; nearly always this one alone.
         acceleration: How updates run; chosen when the run's length is known, and kept to its end.
     """
 
@@ -92,7 +95,10 @@ class Trainer(ABC):
         self.config = config = dataclasses.replace(config, env_kwargs={**source.kwargs, **config.env_kwargs})
         self.env_name = environments.display_name(source.env)
         self.seed = whole_number("seed", seed, Range(0, LARGEST_INT, "be a whole number from 0 on"))
-        self.device = resolve_device(device)
+        self.device = resolve_device(own_device(device))
+        self.ranks = join(self.device)
+        if self.ranks.count > 1:
+            config.check_ranks(self.ranks.count)
         self.run_state = RunState()
         self.last_step: environments.Step | None = None
         self.acceleration: Acceleration | None = None
@@ -103,7 +109,8 @@ class Trainer(ABC):
         self._run: Run | None = None  # while `train` is running
         self._factory = environments.resolve(source.env, config.env_kwargs)
         self.env = self._make_environment(source.env)
-        self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
+        shared = f" One of {self.ranks.description} with {config.num_envs} environments." * (self.ranks.count > 1)
+        self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.{shared}")
         self.evaluator = self.make_evaluator()
         with self.close_envs_on_error():
             self.action_dim = self._check_spaces()
@@ -162,9 +169,10 @@ class Trainer(ABC):
         return ", ".join(f"{name} = {value}" for name, value in sizes.items() if value is not None)
 
     def _make_environment(self, env: str | EnvFactory) -> environments.BatchedEnvironment:
+        own = self.config.num_envs // self.ranks.count
         return environments.make(
             env,
-            self.config.num_envs,
+            own,
             self.seed,
             self.config.vectorization,
             self.config.num_workers,
@@ -172,6 +180,8 @@ class Trainer(ABC):
             self.drops_non_finite,
             self.config.backend,
             self.config.pool_threads,
+            self.ranks.rank * own,
+            self.config.num_envs,
         )
 
     def make_evaluator(self) -> Evaluator:
@@ -262,6 +272,10 @@ class Trainer(ABC):
     def accelerate(self, run: Run) -> None:
         """Choose how updates run, once for the whole run, and tell the user."""
         wanted = self.config.compile
+        if self.ranks.count > 1:
+            self.acceleration = Acceleration()
+            if wanted is not False:
+                run.say("Updates are neither compiled nor captured, because each gradient is summed over processes.")
         if self.acceleration is None:
             policy, steps = self.agent.policy, self.gradient_steps(run.total_steps)
             worth = {} if policy.takes_bytes else self.worth_compiling  # convolutions gain little from the compiler
@@ -315,7 +329,7 @@ class Trainer(ABC):
         threads = torch.get_num_threads()
         useful = max(1, min(self.useful_threads(), threads, usable_cores()))
         check_threads("torch_threads", wanted := self.config.torch_threads or useful)
-        run = Run(self, self.run_state, total_steps, folder, callbacks, given)
+        run = make_run(self, self.run_state, total_steps, folder, callbacks, given)
         torch.set_num_threads(wanted)
         self._run = run
         try:
@@ -372,6 +386,19 @@ class Trainer(ABC):
             **self.learning_state(),
         }
 
+    def own_state(self) -> dict[str, Any]:
+        """Return what differs between the processes of a run: what each of them collects, and its generators."""
+        raise NotImplementedError
+
+    def _whole_state(self) -> dict[str, Any]:
+        """Return the state, and with several processes each other's own, in the order of ranks, on rank 0."""
+        state = self.state_dict()
+        if self.ranks.count == 1:
+            return state
+        if self._run is not None:
+            self._run.ask_for_states()
+        return {**state, "ranks": self.ranks.collect(self.own_state())[1:]}
+
     def check_state(self, state: Any) -> None:
         """Check that a loaded state has the form of this trainer's; nothing is changed.
 
@@ -426,6 +453,9 @@ class Trainer(ABC):
         folder = checkpointing.replay_folder(path)
         if self._run is not None:
             self._run.before_save()  # not if the run's folder is gone
+        if self.ranks.rank > 0:  # rank 0 writes
+            self._whole_state()
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         index = self.replay.save(folder) if replay and self.replay is not None else None
         checkpointing.write(
@@ -440,7 +470,7 @@ class Trainer(ABC):
                 "action_space": space_to_plain(self.env.action_space),
                 "mask_dim": self.env.mask_dim,
                 "run": self.run_state.to_plain(),
-                "state": self.state_dict(),
+                "state": self._whole_state(),
             },
         )
         if index is not None and self.replay is not None:

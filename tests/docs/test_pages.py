@@ -158,6 +158,9 @@ def test_command_is_one(page: str, line: str, tmp_path: Path, monkeypatch: pytes
     save_files(page, tmp_path)
     monkeypatch.chdir(tmp_path)
     words = shlex.split(line.removeprefix("PYTHONPATH=. "), comments=True)
+    if words[0] == "torchrun":
+        launcher, words = words[: words.index("minerva")], words[words.index("minerva") :]
+        assert launcher[1] == "--nproc-per-node" and launcher[2].isdigit() and launcher[-1] == "-m"
     if words[0] == "minerva":
         try:
             parse_as_minerva(words[1:])

@@ -35,3 +35,11 @@ def test_without_ray_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(ValueError, match=r'^on: "ray" needs Ray, .*pip install "minerva-rl\[ray\]"'):
         minerva.sweep(SPEC, tmp_path / "out", on="ray")
     assert not (tmp_path / "out").exists()
+
+
+def test_torchrun_does_not_start_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=r"^sweep: is started by one process, got several \(torchrun\)"):
+        minerva.sweep(SPEC, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

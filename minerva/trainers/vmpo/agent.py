@@ -16,8 +16,9 @@ from minerva.networks.encoders import MakeEncoder, encoder_kind
 from minerva.networks.heads import head_for
 from minerva.networks.squashed_gaussian import SquashedGaussianPolicy, vmpo_architecture
 from minerva.trainers.actor import BaseAgent
+from minerva.trainers.vmpo.batch import Batch
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.trainers.vmpo.update import Batch, Updater, kl_bounds
+from minerva.trainers.vmpo.update import Updater, kl_bounds
 from minerva.utils.running_norm import RunningNorm
 
 

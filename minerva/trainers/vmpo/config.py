@@ -94,6 +94,15 @@ class VMPOConfig(OnPolicyConfig):
                 f"{self.topk_fraction}, give more of either."
             )
 
+    def check_ranks(self, count: int) -> None:
+        super().check_ranks(count)
+        rows = self.batch_size // count
+        if rows % self.minibatches:
+            raise ValueError(
+                f"minibatches: must divide the {rows} rows of a rollout that each of {count} processes has, got "
+                f"{self.minibatches}."
+            )
+
     @property
     def passes(self) -> int:
         return self.m_steps

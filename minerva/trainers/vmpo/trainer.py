@@ -14,9 +14,10 @@ from minerva.trainers.actor import Shapes
 from minerva.trainers.health import Rule
 from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.batch import kept_samples, make_batch
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.health import vmpo_rules
-from minerva.trainers.vmpo.update import Updater, kept_samples, make_batch
+from minerva.trainers.vmpo.update import Updater
 
 __all__ = ["VMPOAgent", "VMPOConfig", "VMPOTrainer"]
 
@@ -59,7 +60,7 @@ class VMPOTrainer(OnPolicyTrainer):
 
     def update(self, total_updates: int) -> dict[str, float]:
         lr_scale = self.remaining(total_updates) if self.config.anneal_lr else 1.0
-        real = int((self.collector.rollout.restarting == 0).sum())
+        real = int(self.ranks.total((self.collector.rollout.restarting == 0).sum()))
         if kept_samples(real, self.config) == 0:  # (nearly) every row crosses into a new episode: nothing to learn
             metrics = {"vmpo/restarting_frac": 1 - real / self.config.batch_size}
         else:

@@ -13,8 +13,8 @@ import torch
 
 import minerva
 from minerva.trainers.vmpo import trainer as trainer_module
+from minerva.trainers.vmpo.batch import Batch, make_batch
 from minerva.trainers.vmpo.trainer import VMPOTrainer
-from minerva.trainers.vmpo.update import Batch, make_batch
 from minerva.utils.running_norm import RunningNorm
 from tests.environments.tiny_envs import Pulse, Talking
 from tests.trainers.ppo.small_run import logged, metrics_of, same, state_of
