@@ -75,20 +75,7 @@ def main() -> None:
         bare = ["xargs", "-d", "\n", "-P", str(options.jobs), "-I", "{}", "setsid", "--wait", "sh", "-c", "{}"]
         words = ["sweep", str(spec), "--out", str(out["sweep"]), "--jobs", str(options.jobs)]
         contenders = {
-            "sweep": (
-                [
-                    sys.executable,
-                    "-c",
-                    OWN,
-                    "sweep",
-                    str(spec),
-                    "--out",
-                    str(out["sweep"]),
-                    "--jobs",
-                    str(options.jobs),
-                ],
-                None,
-            ),
+            "sweep": ([sys.executable, "-c", OWN, *words], None),
             "bare": (bare, commands),
         }
         row: dict[str, float] = {}
@@ -112,9 +99,7 @@ def main() -> None:
     }  # fmt: skip
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(table, indent=1) + "\n")
-    print(
-        f"A sweep takes {table['share']:.1%} of the processor time of its runs; time on the clock: {table['time_ratio']}"
-    )
+    print(f"A sweep takes {table['share']:.1%} of the processor time of its runs, {table['time_ratio']} of their time.")
 
 
 if __name__ == "__main__":
