@@ -35,10 +35,12 @@ import torch
 from minerva import api, checkpointing
 from minerva.checkpointing import replay_folder
 from minerva.storage.replay import ReplayBuffer
+from minerva.trainers.run import CLOCK_FIELDS
 from minerva.trainers.trainer import Trainer
 
 ENVIRONMENTS = ("HalfCheetah-v5", "Ant-v5", "dm_control/cheetah/run")
-CLOCK = {"charts/SPS"}
+CLOCK = ("time/", "charts/SPS")
+"""How the names of metrics begin that the clock decides."""
 ALGORITHM_FIELDS: dict[str, Callable[[int], dict[str, Any]]] = {
     "ppo": lambda num_envs: {"rollout_steps": 2048 // num_envs},
     "vmpo": lambda num_envs: {"rollout_steps": 2048 // num_envs},
@@ -212,7 +214,7 @@ def same(a: Any, b: Any) -> bool:
 def logged(folder: Path) -> list[list[str]]:
     """Read the rows of a run's log, without those that depend on the clock."""
     with (folder / "metrics.csv").open(newline="") as file:
-        return [row for row in csv.reader(file) if row[1] not in CLOCK]
+        return [row for row in csv.reader(file) if not row[1].startswith(CLOCK)]
 
 
 def compare(one: Path, other: Path) -> dict[str, bool]:
@@ -245,8 +247,7 @@ def compare(one: Path, other: Path) -> dict[str, bool]:
 
 def whole_state(checkpoint: dict[str, Any]) -> dict[str, Any]:
     """Return the states of a trainer and of its run as one, without what the clock decides."""
-    # The log's length in bytes is such: numbers of the clock are longer or shorter.
-    run = {name: value for name, value in checkpoint["run"].items() if name != "log_position"}
+    run = {name: value for name, value in checkpoint["run"].items() if name not in CLOCK_FIELDS}
     return {**run, **checkpoint["state"]}
 
 

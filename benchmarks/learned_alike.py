@@ -14,15 +14,19 @@ import argparse
 import csv
 import math
 import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.learn import VERSIONS, read_metrics, train_one
-from benchmarks.provenance import commit_of, hardware
+from benchmarks.learn import VERSIONS, read_metrics
+from benchmarks.provenance import commit_of, hardware, import_from
 from minerva.checkpointing import versions
+from minerva.sweeps.seeds import parse_seeds
 
 OUT = Path(__file__).parent / "results" / "alike" / "before_after.csv"
 COMMON = ("--compile", "False", "--eval-episodes", "30", "--no-console")
@@ -39,10 +43,18 @@ TASKS = {
 KEY = ("algorithm", "env", "seed", "label")
 
 
-def parse_seeds(text: str) -> list[int]:
-    """Return the seeds of "301-305" or "301"."""
-    first, _, last = text.partition("-")
-    return list(range(int(first), int(last or first) + 1))
+def train_one(
+    algo: str, env_id: str, seed: int, device: str, overrides: Sequence[str], folder: Path, tree: Path
+) -> float:
+    """Train one run in a process of its own, with the code of `tree`; return the seconds it took."""
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "minerva.cli", "train", algo, "--env", env_id, "--seed", str(seed)]
+    command += ["--device", device, "--out-dir", str(folder), *overrides]
+    # One thread per process: parallel runs use the other cores.
+    environment = {**import_from(tree), "OMP_NUM_THREADS": "1"}
+    with folder.with_suffix(".log").open("w") as file:
+        subprocess.run(command, check=True, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=tree)
+    return time.perf_counter() - begin
 
 
 def train(tree: Path, algo: str, seed: int) -> dict[str, Any]:

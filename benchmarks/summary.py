@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import statistics
+import string
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from minerva.report.statistics import summarize
 
@@ -34,9 +37,11 @@ TOLERANCE = 0.01
 class Result(NamedTuple):
     """The result of one seed."""
 
+    seed: int
     steps: int
     mean_return: float
-    steps_per_second: int
+    steps_per_second: int  # without evaluation
+    hardware: str
 
 
 def results(folder: Path, budget: int | None) -> list[Result]:
@@ -53,7 +58,9 @@ def results(folder: Path, budget: int | None) -> list[Result]:
             evaluation = {**evaluation, "steps": evaluation["step"]}
             if abs(int(evaluation["steps"]) - budget) > TOLERANCE * budget:
                 continue
-        found.append(Result(int(evaluation["steps"]), float(evaluation["return_mean"]), int(row["sps"])))
+        hardware = re.sub(r"one( core)? a run", "one core per run", row["hardware"]).replace("(R)", "")
+        mean_return, pace = float(evaluation["return_mean"]), int(row["sps"])
+        found.append(Result(int(row["seed"]), int(evaluation["steps"]), mean_return, pace, hardware))
     return found
 
 
@@ -67,30 +74,49 @@ def table(algo: str) -> str:
     """Make the Markdown table of one algorithm: one row per task and budget, in the order of published.toml."""
     lines = [
         "| task | steps | seeds | mean of seeds [95% interval] | each seed | published at that budget | target | "
-        "steps/s |",
+        "steps/s without evaluation |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
+    letters = _hardware_letters(algo)
+    for env_id, published, found in _rows(algo):
+        returns = [result.mean_return for result in found]
+        summary = summarize(returns)
+        interval = f" [{summary.low:.0f}, {summary.high:.0f}]" if len(found) > 1 else ""
+        pace = round(statistics.median(result.steps_per_second for result in found))
+        used = ", ".join(sorted({letters[result.hardware] for result in found}))
+        cells = (
+            env_id,
+            f"{max(result.steps for result in found):,}",
+            len(found),
+            f"**{summary.mean:.0f}**{interval}",
+            ", ".join(f"{value:.0f}" for value in returns),
+            published["peers"],
+            published["goal"],
+            f"{pace} ({used})",
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def hardware_note(algo: str) -> str:
+    """Say what the steps per second of an algorithm's table are, and on which hardware each was measured."""
+    machines = "; ".join(f"({letter}) {hardware}" for hardware, letter in _hardware_letters(algo).items())
+    return f"Steps per second: median of the seeds, evaluation left out, beside other runs. {machines}."
+
+
+def _rows(algo: str) -> Iterator[tuple[str, dict[str, Any], list[Result]]]:
+    """Yield each task with what is published of it at a budget, and the results at that budget, where there are any."""
     for env_id, budgets in tomllib.loads((HERE / "published.toml").read_text())[algo].items():
         for published in budgets:
             found = results(HERE / "results" / algo / env_id.replace("/", "-"), published.get("steps"))
-            if not found:
-                continue
-            returns = [result.mean_return for result in found]
-            summary = summarize(returns)
-            interval = f" [{summary.low:.0f}, {summary.high:.0f}]" if len(found) > 1 else ""
-            pace = round(statistics.median(result.steps_per_second for result in found))
-            cells = (
-                env_id,
-                f"{max(result.steps for result in found):,}",
-                len(found),
-                f"**{summary.mean:.0f}**{interval}",
-                ", ".join(f"{value:.0f}" for value in returns),
-                published["peers"],
-                published["goal"],
-                pace,
-            )
-            lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+            if found:
+                yield env_id, published, found
+
+
+def _hardware_letters(algo: str) -> dict[str, str]:
+    """Return a letter for each hardware, in order of appearance."""
+    machines = dict.fromkeys(result.hardware for _, _, found in _rows(algo) for result in found)
+    return dict(zip(machines, string.ascii_lowercase, strict=False))
 
 
 def speed_table() -> str:
@@ -122,7 +148,8 @@ def speed_table() -> str:
 
 def readme_with(text: str) -> str:
     """Return the README's text with the tables between their markers."""
-    tables = {name: table(algo) for algo, name in ALGORITHMS.items()} | {"Speed": speed_table()}
+    tables = {name: f"{table(algo)}\n\n{hardware_note(algo)}" for algo, name in ALGORITHMS.items()}
+    tables["Speed"] = speed_table()
     for name, made in tables.items():
         begin, end = f"<!-- {name}: made by benchmarks/summary.py -->", f"<!-- /{name} -->"
         before, rest = text.split(begin)

@@ -48,8 +48,9 @@ class Side:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tree,
             env={**import_from(tree), "OMP_NUM_THREADS": "1"},
-            preexec_fn=lambda: os.sched_setaffinity(0, {core}) if hasattr(os, "sched_setaffinity") else None,
         )  # fmt: skip
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(self._process.pid, {core})
         self._answer()
 
     def turn(self) -> float:

@@ -8,6 +8,7 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from minerva.annotate import Formula, Report, examine, make_pages
 from minerva.annotate.fragments import Links, annotated_source, highlight, plain_source
@@ -22,6 +23,59 @@ BREAKS = ROOT / "benchmarks/results/formulas.json"
 """Results of breaking the line of each formula."""
 _PAPER = re.compile(r'<span class="mn-paper">((\w+)[^<]*)</span>')
 _CODE_LINK = re.compile(r'<a href="code:/(?P<path>[^"#]+)(?:#L(?P<line>\d+))?"(?P<rest>[^>]*)>(?P<text>.*?)</a>')
+
+
+class Group(NamedTuple):
+    """Modules to read one after the other."""
+
+    title: str
+    text: str
+    modules: tuple[str, ...]  # without "minerva." where they are written down, with it in `reading_order`
+
+
+READING = (
+    Group(
+        "1. PPO",
+        "The simplest of the three: advantages from a rollout, the clipped losses, and the update that sums them.",
+        ("objectives.returns", "objectives.critic", "objectives.ppo", "trainers.ppo.update"),
+    ),
+    Group(
+        "2. MPO",
+        "Weights for sampled actions (E-step), then a fit to them inside KL bounds (M-step).",
+        (
+            "objectives.mpo",
+            "objectives.kl",
+            "objectives.lagrange",
+            "networks.duals",
+            "trainers.mpo.update",
+            "objectives.retrace",
+        ),
+    ),
+    Group(
+        "3. V-MPO",
+        "The same two steps, with the samples of a rollout in place of sampled actions.",
+        ("objectives.vmpo", "trainers.vmpo.update", "trainers.vmpo.health"),
+    ),
+    Group(
+        "4. Distributions over actions",
+        "Log-probability, entropy and KL divergence of each kind of action space.",
+        ("objectives.gaussian", "objectives.categorical", "objectives.bernoulli", "networks.heads"),
+    ),
+    Group(
+        "5. What they share",
+        "Means over the samples that count, gradient steps, schedules and normalization.",
+        (
+            "objectives.weighted",
+            "acceleration.learnable",
+            "trainers.on_policy",
+            "utils.schedules",
+            "utils.running_norm",
+            "environments.normalizers",
+        ),
+    ),
+)
+"""The order in which to read the annotated modules; what is not listed comes last."""
+THE_REST = Group("6. The rest", "Networks, acting and storage.", ())
 
 HOW_TO_READ = """
 ## How to read these pages
@@ -42,6 +96,28 @@ formula that does not parse; with `--tests DIR` it also names the formulas that 
 def report() -> Report:
     """Read all formulas of the package, and the tests that cover them."""
     return examine(ROOT / "minerva", ROOT / "tests", base=ROOT)
+
+
+def reading_order() -> list[Group]:
+    """Return all annotated modules in groups, in the order in which to read them."""
+    names = [module.name for module in report().modules]
+    groups = [group._replace(modules=tuple(f"minerva.{name}" for name in group.modules)) for group in READING]
+    listed = [name for group in groups for name in group.modules]
+    if missing := sorted(set(listed) - set(names)):
+        raise ValueError(f"READING: {', '.join(missing)} has no formulas; take it out of the reading order.")
+    return [*groups, THE_REST._replace(modules=tuple(name for name in names if name not in listed))]
+
+
+def index_page(markdown: str) -> str:
+    """Add to the index of the annotated modules in which order to read them, and how."""
+    counts = {module.name: len(module.formulas) for module in report().modules}
+    parts = ["## Start here"]
+    for group in reading_order():
+        links = [f"[`{name.removeprefix('minerva.')}`](source/{name}.md) ({counts[name]})" for name in group.modules]
+        parts.append(f"**{group.title}.** {group.text}<br>{' → '.join(links)}")
+    parts.append("The numbers in parentheses count formulas.")
+    head, bar, rows = markdown.partition("| Module |")
+    return "\n\n".join([head.rstrip(), *parts, "## All modules", f"{bar}{rows}", HOW_TO_READ])
 
 
 def pages() -> dict[str, bytes]:

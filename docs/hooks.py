@@ -22,9 +22,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # `benchmarks` and `docs` are not installed
 
-import minerva  # noqa: E402
 from benchmarks import summary  # noqa: E402
-from docs import formulas, speed, tables  # noqa: E402
+from docs import api, formulas, speed, tables  # noqa: E402
 from docs.formulas import ANNOTATED, CODE  # noqa: E402
 
 _DIRECTIVE = re.compile(r"^<!-- (?P<kind>[a-z ]+?)(?:: (?P<argument>.+?))? -->$", re.MULTILINE)
@@ -39,7 +38,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     formulas.report.cache_clear()  # `mkdocs serve` rebuilds when the source changes
     if formulas.report().problems:
         raise PluginError("\n".join(["formulas that do not hold:", *map(str, formulas.report().problems)]))
-    modules = [module.name for module in formulas.report().modules]
+    modules = [name for group in formulas.reading_order() for name in group.modules]
     filled: dict[str, list[Any]] = {
         "Annotated source": [
             f"{ANNOTATED}/index.md",
@@ -47,7 +46,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
             {"Rendered annotations": [{_short(name): f"{ANNOTATED}/annotations/{name}.md"} for name in modules]},
         ],
         "Presets": [{name: f"presets/{algo}.md"} for algo, name in summary.ALGORITHMS.items()],
-        "API": [{title: f"api/{page}.md"} for page, (title, _) in api_pages().items()],
+        "API": ["api/index.md", *({title: f"api/{page}.md"} for page, (title, _) in api.pages().items())],
     }
     config.nav = _fill(config.nav or [], filled)
     return config
@@ -66,8 +65,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(f"{CODE}/{path.removesuffix('.py')}.md", formulas.code_page(path), in_nav=False)
     for algo in summary.ALGORITHMS:
         add(f"presets/{algo}.md", tables.presets_page(algo))
-    for page, (title, modules) in api_pages().items():
-        add(f"api/{page}.md", api_page(title, modules))
+    add("api/index.md", api.index_page())
+    for page, (title, modules) in api.pages().items():
+        add(f"api/{page}.md", api.page(title, modules))
     add("results.md", tables.results_page())
     return files
 
@@ -91,8 +91,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     if uri.startswith((f"{ANNOTATED}/source/", f"{CODE}/")):
         page.meta["hide"] = ["toc"]  # code is wide, and has no headings
+    if uri.startswith(f"{ANNOTATED}/annotations/"):
+        page.meta["hide"] = ["navigation"]  # code is wide, and the table of contents lists the formulas
     if uri == f"{ANNOTATED}/index.md":
-        return f"{markdown}\n{formulas.HOW_TO_READ}"
+        return formulas.index_page(markdown)
     if uri.startswith(f"{ANNOTATED}/"):
         return formulas.with_links(markdown, uri)
     for comment in _COMMENT.finditer(markdown):
@@ -138,29 +140,6 @@ def _example_file(name: str) -> Path:
     if not path.exists():
         raise ValueError(f"there is no {path.relative_to(ROOT)}")
     return path
-
-
-def api_pages() -> dict[str, tuple[str, list[str]]]:
-    """Assign the package's modules to pages: one per subpackage, and one for the top-level modules."""
-    pages: dict[str, tuple[str, list[str]]] = {"minerva": ("minerva", [])}
-    for path in sorted((ROOT / "minerva").rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        parts = parts[:-1] if parts[-1] == "__init__" else parts
-        if parts == ("minerva",) or any(part.startswith("_") for part in parts) or parts[1] == "cli":
-            continue
-        page = parts[1] if (ROOT / "minerva" / parts[1]).is_dir() else "minerva"
-        pages.setdefault(page, (f"minerva.{page}", []))[1].append(".".join(parts))
-    return pages
-
-
-def api_page(title: str, modules: list[str]) -> str:
-    """Make an API page from the docstrings of modules."""
-    options = "    options:\n      show_root_heading: false\n      show_root_toc_entry: false"
-    parts = [f"# `{title}`"]
-    if title == "minerva":
-        exported = [f"[`{name}`][{module}.{name}]" for name, module in minerva._WHERE.items()]
-        parts.append(f"At the top level: {tables.listed(exported)}.")
-    return "\n\n".join([*parts, *(f"## `{name}`\n\n::: {name}\n{options}" for name in modules)]) + "\n"
 
 
 DIRECTIVES: dict[str, Callable[[str, str], str]] = {

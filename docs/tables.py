@@ -25,6 +25,7 @@ from minerva.utils.schedules import Schedule
 ROOT = Path(__file__).parent.parent
 ACTION_DIM = 6
 """Action dimensions of the task for which V-MPO's warnings are shown (HalfCheetah); the thresholds depend on it."""
+_INTERVAL = re.compile(r"(\[-?[\d.]+,) (-?[\d.]+\])")
 
 
 # Settings and warnings
@@ -37,14 +38,13 @@ def hyperparameters(algo: str, uri: str) -> str:
     kinds = typing.get_type_hints(config)
 
     def row(name: str, text: str) -> str:
-        return f"| `{name}` | `{_kind(kinds[name])}` | `{_default(fields[name])}` | {_cell(text)} |"
+        return f"| `{name}` | `{_kind(kinds[name])}` | `{_default(fields[name])}` | {cell(text)} |"
 
     parts = []
     for heading, settings in setting_groups(config).items():
         rows = [row(setting.name, setting.help) for setting in settings]
-        parts.append(
-            "\n".join([f"### {heading.capitalize()}", "", *_table("setting", "type", "default", "what it does"), *rows])
-        )
+        table = "\n".join([*_table("setting", "type", "default", "what it does"), *rows])
+        parts += [f"### {heading.capitalize()}", table]
     return "\n\n".join(parts)
 
 
@@ -74,7 +74,7 @@ def health_rules(algo: str, uri: str) -> str:
         bounds += [f"above {rule.above:.3g}"] if math.isfinite(rule.above) else []
         when = "growing" if rule.growth else " or ".join(bounds)
         said = rule.warning.format(value="…")
-        rows.append(f"| `{rule.metric}` | {when} | {rule.checks} | {_cell(said[0].upper() + said[1:])} |")
+        rows.append(f"| `{rule.metric}` | {when} | {rule.checks} | {cell(said[0].upper() + said[1:])} |")
     return "\n".join([*_table("metric", "warns when", "checks in a row", "message"), *rows])
 
 
@@ -82,8 +82,9 @@ def health_rules(algo: str, uri: str) -> str:
 
 
 def results(algo: str, uri: str) -> str:
-    """Return the result table, the same as in the README."""
-    return summary.table(algo)
+    """Return the README's result table, with intervals that do not break on a phone, and what its speeds are."""
+    table = _INTERVAL.sub(r"\1&nbsp;\2", summary.table(algo))
+    return f"{table}\n\n{summary.hardware_note(algo)}"
 
 
 def results_in_short(algo: str, uri: str) -> str:
@@ -153,66 +154,66 @@ def results_page() -> str:
         raise ValueError("benchmarks/results/README.md: must begin with a title")
     parts = ["# Results", "These tables are made from the data in `benchmarks/results/` when this site is built."]
     for algo, name in summary.ALGORITHMS.items():
-        parts += [f"## {name}: results {{ #{algo}-table }}", summary.table(algo), shortfalls(algo, "")]
+        parts += [f"## {name}: results {{ #{algo}-table }}", results(algo, ""), shortfalls(algo, "")]
     return "\n\n".join([*parts, rest.strip()]) + "\n"
 
 
 # Presets
 
 
-@dataclasses.dataclass
-class PresetNotes:
-    """The comments of a preset file."""
-
-    intro: str = ""
-    sections: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # heading -> ids
-    notes: dict[str, str] = dataclasses.field(default_factory=dict)  # id -> note
-
-
-def preset_notes(text: str) -> PresetNotes:
-    """Read the comments: the first is the intro, one before a blank line is a heading, one above a table is a note."""
-    found = PresetNotes()
-    heading, waiting = "Tasks", list[str]()
-    for line in text.splitlines():
-        if line.startswith("#"):
-            waiting.append(line.removeprefix("#").strip())
-        elif not line.strip():
-            if waiting and not found.intro:
-                found.intro = " ".join(waiting)
-            elif waiting:
-                heading = " ".join(waiting)
-            waiting = []
-        elif match := re.fullmatch(r'\["(.+)"\]', line.strip()):
-            found.sections.setdefault(heading, []).append(match[1])
-            found.notes[match[1]] = " ".join(waiting)
-            waiting = []
-    return found
+SECTIONS = {
+    "Gymnasium": "",
+    "Without velocities": "minerva/",
+    "Atari": "ALE/",
+    "DeepMind Control Suite": "dm_control/",
+}
+"""Headings, and how the ids of their tasks begin."""
 
 
 def presets_page(algo: str) -> str:
-    """Make the page of a preset file."""
-    name = summary.ALGORITHMS[algo]
-    text = (ROOT / "minerva" / "presets" / f"{algo}.toml").read_text(encoding="utf-8")
-    notes, common = preset_notes(text), tomllib.loads(text).get("common", {})
-    known = presets.load_presets(algo)
+    """Make the page of an algorithm's presets."""
+    common = presets.common_fields(algo)
     parts = [
-        f"# Presets of {name}",
-        f"{notes.intro}\n\n`minerva train {algo} --env ID` applies them. An option of the same name overrides a "
-        f"setting; `--preset none` ignores the preset. [What the settings mean](../algorithms/{algo}.md#settings).",
+        f"# Presets of {summary.ALGORITHMS[algo]}",
+        presets.about(algo),
+        f"`minerva train {algo} --env ID` applies them. An option of the same name overrides a setting; with another "
+        "`--num-envs`, rollouts keep about their size. `--preset default` takes the general preset, `--preset none` "
+        "the defaults of the algorithm, `--preset FILE.toml` settings of your own. "
+        f"[What the settings mean](../algorithms/{algo}.md#settings).",
+        "The return is the mean over seeds at the end of the run, with its 95% interval. A preset that was not tried "
+        "may work or not.",
     ]
+    rows = [_preset_row(f"{kind} actions", preset, common) for kind, preset in presets.load_defaults(algo).items()]
+    parts.append("\n".join(["## Tasks without a preset of their own", "", *_table(*_PRESET_COLUMNS), *rows]))
     if common:
-        rows = [f"| `{field}` | `{value}` |" for field, value in common.items()]
-        parts.append("\n".join(["## All tasks", "", *_table("setting", "value"), *rows]))
-    for heading, names in notes.sections.items():
-        rows = []
-        for env in names:
-            own = {field: value for field, value in known[env].items() if field != "total_steps"}
-            shown = [f"`{field} = {value}`" for field, value in own.items() if common.get(field) != _toml(value)]
-            rows.append(
-                f"| `{env}` | {known[env]['total_steps']:,} | {'<br>'.join(shown) or 'as above'} | {notes.notes[env]} |"
-            )
-        parts.append("\n".join([f"## {heading}", "", *_table("task", "steps", "settings", "note"), *rows]))
+        shared = [f"| `{field}` | `{_toml(value)}` |" for field, value in common.items()]
+        parts.append("\n".join(["## All tasks", "", *_table("setting", "value"), *shared]))
+    known = presets.load_presets(algo)
+    sections: dict[str, list[str]] = {heading: [] for heading in SECTIONS}
+    for name, preset in known.items():
+        heading = next((h for h, prefix in SECTIONS.items() if prefix and name.startswith(prefix)), "Gymnasium")
+        sections[heading].append(_preset_row(f"`{name}`", preset, common))
+    for heading, rows in sections.items():
+        if rows:
+            parts.append("\n".join([f"## {heading}", "", *_table(*_PRESET_COLUMNS), *rows]))
     return "\n\n".join(parts) + "\n"
+
+
+_PRESET_COLUMNS = ("task", "steps", "mean return", "settings")
+
+
+def _preset_row(title: str, preset: presets.Preset, common: dict[str, Any]) -> str:
+    own = {field: value for field, value in preset.fields.items() if common.get(field) != value}
+    settings = "<br>".join(f"`{field} = {_toml(value)}`" for field, value in own.items())
+    if preset.base is not None:
+        settings = f"all those of `{preset.base}`"
+    elif not own:
+        settings = "only those of all tasks"
+    status = "<br>".join(
+        [preset.status.partition(": settings of")[0], *([] if preset.note is None else [cell(preset.note)])]
+    )
+    steps = "" if preset.total_steps is None else f"{preset.total_steps:,}"
+    return f"| {title} | {steps} | {status} | {settings} |"
 
 
 def _toml(value: Any) -> Any:
@@ -226,7 +227,8 @@ def _table(*heads: str) -> list[str]:
     return [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """Return a value as the text of a cell."""
     return html.escape(str(value), quote=False).replace("|", "\\|")
 
 

@@ -1,6 +1,7 @@
 """Act with a saved policy: this needs no trainer, only your own environment.
 
-Run it with `python examples/act_with_saved_policy.py [episodes] [RUN]`. Without RUN, it trains a short run first.
+Run it with `python examples/act_with_saved_policy.py [episodes] [RUN]`. Without RUN, it trains a
+short run first.
 """
 
 import sys
@@ -14,7 +15,14 @@ import minerva
 def main(episodes: int = 5, run: str | None = None) -> None:
     if run is None:
         run = tempfile.mkdtemp() + "/run"
-        minerva.train("ppo", "Pendulum-v1", total_steps=2048, out_dir=run, eval_episodes=3, console=False)
+        minerva.train(
+            "ppo",
+            "Pendulum-v1",
+            total_steps=2048,
+            out_dir=run,
+            eval_episodes=3,
+            console=False,
+        )
     policy = minerva.load(run)  # which="best" loads the best checkpoint instead of the last
     print(f"{policy.algorithm} on {policy.env_id} after {policy.env_steps:,} steps")
     env = gymnasium.make(policy.env_id)

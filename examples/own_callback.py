@@ -27,13 +27,18 @@ class StopWhenSolved(Callback):
     def on_rollout_end(self, trainer: Any) -> None:
         """Print the mean return of the last training episodes."""
         if self.returns:
-            print(f"step {trainer.env_steps:,}: last training episodes {sum(self.returns) / len(self.returns):.1f}")
+            mean_return = sum(self.returns) / len(self.returns)
+            print(f"step {trainer.env_steps:,}: last training episodes {mean_return:.1f}")
 
 
 def main(total_steps: int = 100_000, out_dir: str | None = None, wanted: float = -300.0) -> None:
-    result = minerva.train("ppo", "Pendulum-v1", total_steps, out_dir=out_dir, callbacks=StopWhenSolved(wanted))
+    callback = StopWhenSolved(wanted)
+    result = minerva.train("ppo", "Pendulum-v1", total_steps, out_dir=out_dir, callbacks=callback)
     print(f"Stopped by {result.stopped_by or 'the end of its steps'} at step {result.env_steps:,}.")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000, sys.argv[2] if len(sys.argv) > 2 else None)
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 100_000,
+        sys.argv[2] if len(sys.argv) > 2 else None,
+    )

@@ -1,4 +1,4 @@
-"""Stop a run and resume it in a new trainer: it ends with the same weights as a run that never stopped.
+"""Stop a run and resume it in a new trainer: it ends with the weights of a run that never stopped.
 
 python examples/resume.py [total_steps] [out_dir]
 """
@@ -21,9 +21,14 @@ def main(total_steps: int = 10_240, out_dir: str | None = None) -> None:
     whole = PPOTrainer("Pendulum-v1", seed=1, config=CONFIG)
     whole.train(total_steps, folder / "whole")
 
-    # Stop in the middle of a rollout, like Ctrl-C. `minerva train --resume RUN` does the steps after it.
+    # Stop in the middle of a rollout, like Ctrl-C. `minerva train --resume RUN` does the rest.
     stopped = PPOTrainer("Pendulum-v1", seed=1, config=CONFIG)
-    stopped.train(total_steps, folder / "stopped", callbacks=lambda trainer: trainer.env_steps < total_steps // 2 + 7)
+    last_step = total_steps // 2 + 7
+    stopped.train(
+        total_steps,
+        folder / "stopped",
+        callbacks=lambda trainer: trainer.env_steps < last_step,
+    )
     print(f"Stopped at step {stopped.env_steps:,}.")
 
     resumed = PPOTrainer("Pendulum-v1", seed=1, config=CONFIG)
@@ -36,4 +41,7 @@ def main(total_steps: int = 10_240, out_dir: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_240, sys.argv[2] if len(sys.argv) > 2 else None)
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 10_240,
+        sys.argv[2] if len(sys.argv) > 2 else None,
+    )

@@ -10,11 +10,11 @@ import minerva
 
 def main(total_steps: int = 100_000, out_dir: str | None = None) -> None:
     result = minerva.train("ppo", "Pendulum-v1", total_steps=total_steps, out_dir=out_dir, seed=1)
-    for name, evaluation in (("before", result.first_evaluation), ("after", result.last_evaluation)):
-        if evaluation is not None:
-            print(f"{name}: return {evaluation.returns.mean():.1f} ± {evaluation.returns.std():.1f}")
-    print(f"The run is in {result.out_dir}; plot it with: minerva plot {result.out_dir}")
+    print(f"The learning curve is in {result.plot()}.")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000, sys.argv[2] if len(sys.argv) > 2 else None)
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 100_000,
+        sys.argv[2] if len(sys.argv) > 2 else None,
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minerva.utils.cores import wait_briefly
 
 if TYPE_CHECKING:
-    from minerva.api import Policy, load, train
+    from minerva.api import Policy, load, sweep, train
     from minerva.callbacks import Callback
     from minerva.compat.stable_baselines.ppo2.ppo2 import PPO2
     from minerva.trainers.mpo.config import MPOConfig
@@ -33,12 +33,13 @@ _WHERE = {
     "VMPOConfig": "minerva.trainers.vmpo.config",
     "VMPOTrainer": "minerva.trainers.vmpo.trainer",
     "load": "minerva.api",
+    "sweep": "minerva.api",
     "train": "minerva.api",
 }
 
 __all__ = [
     "PPO2", "Callback", "MPOConfig", "MPOTrainer", "PPOConfig", "PPOTrainer", "Policy", "VMPOConfig", "VMPOTrainer",
-    "__version__", "load", "train",
+    "__version__", "load", "sweep", "train",
 ]  # fmt: skip
 
 
@@ -46,7 +47,11 @@ def __getattr__(name: str) -> Any:
     # Lazily, so that `import minerva` and `minerva --help` do not wait for torch.
     if name in _WHERE:
         return getattr(importlib.import_module(_WHERE[name]), name)
-    raise AttributeError(f"module 'minerva' has no attribute {name!r}")
+    from minerva.utils.suggestions import suggest
+
+    near = suggest(name, __all__)
+    hint = f". Did you mean {' or '.join(near)}?" if near else ""
+    raise AttributeError(f"module 'minerva' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

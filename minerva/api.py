@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import signal
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from minerva.callbacks import CallbackLike
-    from minerva.environments.ids import EnvFactory
+    from minerva.environments.ids import EnvFactory, EnvLike
+    from minerva.sweeps.expansion import Algorithms
+    from minerva.sweeps.sweep import SweepResult
     from minerva.trainers.config import RunConfig
-    from minerva.trainers.run import TrainingResult
+    from minerva.trainers.result import TrainingResult
     from minerva.trainers.trainer import Trainer
 
 
@@ -50,60 +54,132 @@ def trainer_class(algo: str) -> type[Trainer]:
 
 
 class Settings(NamedTuple):
-    """What a preset says of a run."""
+    """The settings to train an environment with."""
 
     fields: dict[str, Any]
     total_steps: int
-    note: str | None  # a sentence for the user
+    notes: tuple[str, ...] = ()  # sentences for the user
+    from_preset: bool = False
+
+    def fitted(self, config: type[RunConfig], given: Mapping[str, Any]) -> Settings:
+        """Put what the user gave on top of the preset, and change what else has to change with it.
+
+        Raises:
+            ValueError: What the user gave breaks a rule of the config.
+        """
+        if not self.from_preset:
+            return self._replace(fields={**self.fields, **given})
+        from minerva.presets.fitting import fit, fit_note
+        from minerva.report.groups import SAME_RESULT
+
+        made = config.from_fields(None, self.fields)
+        preset = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+        changes = fit(preset, given)
+        fields = {**self.fields, **given, **changes}
+        final = config.from_fields(None, fields)
+        own = [name for name in given if name not in SAME_RESULT and getattr(final, name) != preset[name]]
+        notes = list(self.notes)
+        if own:
+            notes[0] += f" Changed here: {', '.join(own)}."
+        notes += [note] if (note := fit_note(preset, given, changes)) is not None else []
+        return self._replace(fields=fields, notes=tuple(notes))
 
 
-def preset_settings(algo: str, env_name: str, preset: str | None = None) -> Settings:
+def preset_settings(
+    algo: str,
+    env: str | EnvFactory,
+    preset: str | Path | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> Settings:
     """Find the settings to train an environment with.
 
     Args:
         algo: The algorithm.
-        env_name: The environment's id.
-        preset: None for the environment's own preset, if it has one; a name for that one; "none" for the defaults.
+        env: The environment's id or factory; an empty id stands for no environment in particular.
+        preset: As for `train`.
+        env_kwargs: Arguments for the environment's constructor, where it has to be made to see its actions.
 
     Raises:
-        ValueError: There is no such algorithm, or no preset of that name.
+        ValueError: There is no such algorithm, preset or file, or the environment cannot be made.
     """
-    config_class(algo)
+    config = config_class(algo)
     if preset == "none":
-        return Settings({}, DEFAULT_TOTAL_STEPS, None)
-    if preset is None and env_name not in presets.load_presets(algo):
-        return Settings({}, DEFAULT_TOTAL_STEPS, f"{env_name} has no preset for {algo}: training with the defaults.")
-    fields = presets.find_preset(algo, env_name if preset is None else preset).copy()
-    return Settings(
-        fields, fields.pop("total_steps", DEFAULT_TOTAL_STEPS), f"Using the preset of {preset or env_name}."
-    )
+        return Settings({}, DEFAULT_TOTAL_STEPS)
+    env_name = env if isinstance(env, str) else _display_name(env)
+    if not isinstance(preset, (str, Path, type(None))):
+        raise ValueError(f"preset: must be a name, a file or None, got {type(preset).__name__}.")
+    if isinstance(preset, Path) or (preset is not None and preset.endswith(".toml")):
+        from minerva.presets.files import read_preset_file
+
+        return _settings(read_preset_file(Path(preset), config), f"Using the settings of {preset}.")
+    own = presets.load_presets(algo).get(env_name)
+    if preset == "default" or (preset is None and own is None):
+        missing = None if preset == "default" else f"{env_name} has no preset for {algo}"
+        return _general_settings(algo, env, env_kwargs, missing) if env else Settings({}, DEFAULT_TOTAL_STEPS)
+    if own is not None and preset in (None, env_name):
+        return _settings(own, f"Using the preset of {own.name}{own.described()}.")
+    found = presets.find_preset(algo, str(preset))
+    return _settings(found, f"Using the preset of {found.name} for {env_name}, for which it was not made.")
+
+
+def _display_name(env: EnvFactory) -> str:
+    from minerva.environments.ids import display_name  # imports Gymnasium, which help does not need
+
+    return display_name(env)
+
+
+def _general_settings(
+    algo: str, env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None, missing: str | None
+) -> Settings:
+    general = presets.load_defaults(algo)
+    if not general:
+        return Settings({}, DEFAULT_TOTAL_STEPS, (f"{missing or algo}: training with the defaults.",))
+    (kind, *others) = general
+    if others:  # otherwise the algorithm knows one kind of actions, and refuses the other
+        from minerva.presets.action_kind import action_kind
+
+        kind = action_kind(env, env_kwargs if isinstance(env_kwargs, Mapping) else None)  # otherwise the config refuses
+    using = "Using" if missing is None else f"{missing}: using"
+    return _settings(general[kind], f"{using} the general preset for {kind} actions{general[kind].described()}.")
+
+
+def _settings(preset: presets.Preset, note: str) -> Settings:
+    steps = DEFAULT_TOTAL_STEPS if preset.total_steps is None else preset.total_steps
+    return Settings(preset.fields.copy(), steps, (note,), from_preset=True)
 
 
 def train(
     algo: str,
-    env_id: str | EnvFactory,
+    env_id: EnvLike,
     total_steps: int | None = None,
     seed: int = 42,
     device: str = "auto",
     out_dir: str | Path | None = None,
-    preset: str | None = None,
+    preset: str | Path | None = None,
     callbacks: CallbackLike = None,
     make_encoder: Callable[[], nn.Module] | None = None,
+    resume_or_start: bool = False,
     **fields: Any,
 ) -> TrainingResult:
-    """Train a policy with the environment's preset.
+    """Train a policy with the environment's preset. Unless `console` is False, print the result and where it is.
 
     Args:
         algo: The algorithm: "ppo", "mpo" or "vmpo".
-        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
+        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, a callable that returns a `gymnasium.Env`, or one that
+            `gymnasium.make` returned: it is copied from its spec.
         total_steps: Steps of all environments together; by default the preset's.
         seed: Every generator of the run is spawned from it.
         device: "auto", "cpu", "cuda", …
         out_dir: The run's folder; by default a new one under ``runs/``.
-        preset: None for the environment's own preset, if it has one; a name for that one; "none" for the defaults.
+        preset: None for the environment's own preset or, without one, the algorithm's general preset. Otherwise the id
+            of another environment, "default" for the general preset, "none" for the defaults of the algorithm's config,
+            or a TOML file with settings.
         callbacks: A `Callback`, a function of the trainer that is called at every step, or a list of these.
         make_encoder: Builds your own encoder, for PPO and V-MPO: see `PPOTrainer`.
-        **fields: Fields of the algorithm's config, on top of the preset's.
+        resume_or_start: Resume the run that `out_dir` holds, if there is one: its algorithm, environment, seed and
+            settings must be these, and `total_steps` may be larger. A finished run is returned at once.
+        **fields: Fields of the algorithm's config, on top of the preset's. If `num_envs` is given without
+            `rollout_steps`, rollouts keep about the size that they have in the preset.
 
     Returns:
         Where the run is, how far it came, and its first and last evaluation.
@@ -113,24 +189,102 @@ def train(
         EnvironmentFailureError: An environment failed in the middle of the run; what was learned is saved.
         FloatingPointError: Losses are infinite or not a number; the last checkpoint is from before.
     """
-    from minerva.environments import display_name
+    from minerva.environments import source_of
 
-    settings = preset_settings(algo, display_name(env_id), preset)
-    config = config_class(algo).from_fields(None, {**settings.fields, **fields})
+    source, given = source_of(env_id), fields.get("env_kwargs", {})
+    if source.kwargs and isinstance(given, Mapping):
+        fields["env_kwargs"] = {**source.kwargs, **given}
+    settings = preset_settings(algo, source.env, preset, fields.get("env_kwargs")).fitted(config_class(algo), fields)
+    config = config_class(algo).from_fields(None, settings.fields)
     extra = {} if make_encoder is None else {"make_encoder": make_encoder}
+    steps = settings.total_steps if total_steps is None else total_steps
+    found = None
+    if resume_or_start:
+        from minerva.environments import display_name
+        from minerva.trainers.result import TrainingResult
+        from minerva.trainers.resuming import find_run
+
+        if out_dir is None:
+            raise ValueError("resume_or_start: needs out_dir, the folder of the run; give one.")
+        compared = config if make_encoder is None else config_class(algo).from_fields(config, {"encoder": "custom"})
+        found = find_run(Path(out_dir), algo, display_name(env_id), seed, compared, steps)
+        if found is not None and found.finished:
+            return TrainingResult(
+                algorithm=algo,
+                env_id=display_name(env_id),
+                seed=seed,
+                out_dir=Path(out_dir),
+                env_steps=found.env_steps,
+                updates=found.updates,
+                first_evaluation=None,
+                last_evaluation=None,
+                stopped_by=None,
+                seconds=found.seconds,
+                evaluation_seconds=found.evaluation_seconds,
+            )
     trainer = make_trainer(algo, env_id, seed, device, config, **extra)
     try:
-        if settings.note is not None:
-            trainer.notes.append(settings.note)
-        steps = settings.total_steps if total_steps is None else total_steps
-        return trainer.train(steps, out_dir=out_dir, callbacks=callbacks)
+        trainer.notes.extend(settings.notes)
+        if found is not None and out_dir is not None:
+            trainer.load(out_dir)
+        result = trainer.train(steps, out_dir=out_dir, callbacks=callbacks)
     finally:
         trainer.close()
+    if config.console:
+        print(f"\n{result.summary()}")
+    return result
 
 
-def make_trainer(
-    algo: str, env_id: str | EnvFactory, seed: int, device: str, config: RunConfig, **extra: Any
-) -> Trainer:
+def algorithms() -> Algorithms:
+    """Return what a sweep has to know of the algorithms."""
+    from minerva import environments
+    from minerva.sweeps.expansion import Algorithms
+
+    return Algorithms(config_class, preset_settings, lambda env_id: environments.resolve(env_id, {}))
+
+
+def sweep(
+    spec: str | Path | Mapping[str, Any],
+    out: str | Path | None = None,
+    on: Literal["local", "ray"] = "local",
+    jobs: int | None = None,
+    address: str | None = None,
+    retries: int = 2,
+    console: bool = True,
+) -> SweepResult:
+    """Train many runs, each a process of its own: algorithms, environments, seeds and settings.
+
+    A run is started or resumed in its folder ``OUT/ALGO/ENV/VARIANT/seedK``: called again, a sweep trains only what is
+    missing. Ctrl-C saves and stops all.
+
+    Args:
+        spec: A TOML file, or a mapping of the same form, such as ``{"algorithms": ["ppo"], "envs": ["Pendulum-v1"],
+            "seeds": "1-5", "grid": {"policy_lr": [1e-4, 3e-4]}}``.
+        out: The sweep's folder; by default ``runs/NAME``.
+        on: Where the runs are: "local" for processes of this machine, "ray" for tasks of a Ray cluster.
+        jobs: Runs at once; by default as many as there are cores for.
+        address: Address of the Ray cluster, HOST:PORT; by default the one that this machine belongs to.
+        retries: How often a run is resumed that has failed without getting further.
+        console: Show how far the sweep has come.
+
+    Returns:
+        The state of each run, with its last evaluation; a failed run does not stop the others.
+
+    Raises:
+        ValueError: The specification or an argument is wrong, or another sweep runs in the folder.
+    """
+    from minerva.sweeps.launch import prepare
+    from minerva.sweeps.spec import read_spec
+
+    result = prepare(read_spec(spec), algorithms(), out, on, jobs, address, retries, console).run()
+    if result.stopped_by == signal.SIGINT:
+        raise KeyboardInterrupt
+    if result.stopped_by is not None:
+        raise SystemExit(128 + result.stopped_by)
+    return result
+
+
+def make_trainer(algo: str, env_id: EnvLike, seed: int, device: str, config: RunConfig, **extra: Any) -> Trainer:
     """Make the trainer of an algorithm."""
     make: Callable[..., Trainer] = trainer_class(algo)  # an algorithm's own constructor has defaults besides
     return make(env_id, seed, device, config, **extra)
@@ -226,6 +380,11 @@ class Policy:
         self._precision = exact_cudnn
         self._act = ActingPolicy(agent, torch_generator(self.seed, "policy", self._device))
 
+    def __repr__(self) -> str:
+        trained = f"{self.algorithm} on {self.env_id} after {self.env_steps:,} steps, seed {self.seed}"
+        spaces = f"{_in_short(self.observation_space)} -> {_in_short(self.action_space)}"
+        return f"Policy({trained}: {spaces}; {self.path})"
+
     def reset(self) -> None:
         """Reset the recurrent state: an episode begins, or a batch of them. Other policies have none."""
         self._act.reset()
@@ -285,6 +444,16 @@ class Policy:
                     )
                 start += count
         return np.concatenate([rows, mask], axis=1)
+
+
+def _in_short(space: Space[Any]) -> str:
+    """Return a space's type with its shape, its categories, or the number of its parts."""
+    sizes: Any = getattr(space, "nvec", getattr(space, "n", getattr(space, "spaces", None)))
+    if isinstance(sizes, (dict, tuple, list)):
+        sizes = f"{len(sizes)} parts"
+    elif hasattr(sizes, "tolist"):
+        sizes = sizes.tolist()
+    return f"{type(space).__name__}({space.shape if sizes is None else sizes})".replace("((", "(").replace("))", ")")
 
 
 def _import(algo: str, part: str) -> Any:

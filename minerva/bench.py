@@ -21,6 +21,7 @@ from minerva.callbacks import Callback
 from minerva.trainers.config import RunConfig
 from minerva.trainers.trainer import Trainer
 from minerva.utils.hardware import gpu, hardware, peak_memory
+from minerva.utils.ranks import launched
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,7 +34,7 @@ NO_STEP_LIMIT = 10**12
 
 @dataclass(frozen=True)
 class Start:
-    """Start-up time: seconds before the first environment step."""
+    """Start-up time of a run: the seconds before its first environment step."""
 
     imports: float
     making: float  # building environments and networks
@@ -47,7 +48,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Window:
-    """The measured interval: whole rounds, from the first step after an update to a later such step."""
+    """The measured interval of a benchmark: whole rounds, from the first step after an update to a later such step."""
 
     seconds: float
     env_steps: int
@@ -83,7 +84,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement, and the run it was made on."""
+    """A measurement of the speed of training, and the run it was made on."""
 
     algorithm: str
     env_id: str
@@ -191,8 +192,10 @@ def bench(
         begin: Value of `time.perf_counter` at the start of the program; now by default.
 
     Raises:
-        ValueError: A setting is invalid, or the run would make no update.
+        ValueError: A setting is invalid, the run would make no update, or torchrun has started several processes.
     """
+    if launched():
+        raise ValueError("bench: measures a run of one process, got several (torchrun); start it without torchrun.")
     marks = [time.perf_counter() if begin is None else begin, time.perf_counter()]
     load_notes = _load_notes()
     config, changes = prepare_config(config)
@@ -200,7 +203,7 @@ def bench(
     notes = [note for note in trainer.notes if trainer.env.description not in note]  # the table shows it
     marks.append(time.perf_counter())
     try:
-        trainer.check_length(total_steps)
+        trainer.config.check_length(total_steps)
         clocks = Clocks(trainer)
         with tempfile.TemporaryDirectory(prefix="minerva-bench-") as folder:
             warm_up = Stopwatch(clocks, lambda elapsed, rounds, env_steps: True)
@@ -233,7 +236,7 @@ def bench(
 
 
 def prepare_config(config: RunConfig) -> tuple[RunConfig, list[str]]:
-    """Return the config to measure, and notes on how it differs from the given one."""
+    """Return the config that a benchmark measures, and notes on how it differs from the given one."""
     changes: dict[str, Any] = {
         "eval_episodes": 0, "checkpoint_interval": None, "checkpoint_minutes": 0.0, "console": False, "wandb": "off",
     }  # fmt: skip
@@ -254,7 +257,7 @@ def _load_notes() -> list[str]:
 
 
 class Clock:
-    """Replace a method, and sum the time that its calls take.
+    """Measure a method: replace it, and sum the time that its calls take.
 
     Args:
         owner: Object that has the method.
@@ -281,7 +284,7 @@ class Clock:
 
 
 class Clocks:
-    """The clocks of a trainer: acting, simulating and updating.
+    """The clocks of a trainer that is measured: acting, simulating and updating.
 
     Args:
         trainer: Trainer of any algorithm: each has a collector and an update.
@@ -319,7 +322,7 @@ Enough = Callable[[float, int, int], bool]
 
 
 class Stopwatch(Callback):
-    """Run the clocks during a call of `train`, and stop it at the first step after a round of updates.
+    """Run the clocks of a benchmark during a call of `train`, and stop it at the first step after a round of updates.
 
     The next call resumes there and stops at the same point of a later round, so it measures whole rounds.
     """
@@ -353,7 +356,7 @@ class Stopwatch(Callback):
 
 
 def long_enough(seconds: float, steps: int | None) -> Enough:
-    """Return the rule when to stop: after `steps`, or if another round would exceed `seconds`."""
+    """Return the rule when a benchmark stops: after `steps`, or if another round would exceed `seconds`."""
     if steps is not None:
         return lambda elapsed, rounds, env_steps: env_steps >= steps
     return lambda elapsed, rounds, env_steps: elapsed + elapsed / rounds > seconds

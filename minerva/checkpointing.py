@@ -20,7 +20,7 @@ from minerva.utils.archives import ArchiveError, check_archive, check_tree
 from minerva.utils.git import git_commit as git_commit  # beside the versions and the command
 from minerva.utils.structure import StructureError, check
 
-FORMAT = 6
+FORMAT = 7
 """Increased when an older Minerva can no longer read the files of this one."""
 
 _PACKAGES = ("minerva-rl", "torch", "numpy", "gymnasium", "mujoco", "dm-control", "shimmy")
@@ -121,7 +121,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def unusable(path: Path, error: ValueError) -> CheckpointError:
-    """Return the error that says in one sentence what is wrong inside a checkpoint."""
+    """Return a `CheckpointError` that says in one sentence what is wrong inside a checkpoint."""
     reason = " ".join(str(error).split()).rstrip(".")
     return CheckpointError(f"checkpoint: {path} cannot be used, because of {reason}; use another one.")
 

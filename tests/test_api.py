@@ -2,6 +2,7 @@ import subprocess
 import sys
 import warnings
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,25 +74,32 @@ def test_train_applies_the_preset_and_fields_on_top(monkeypatch: pytest.MonkeyPa
         return total_steps
 
     monkeypatch.setattr(PPOTrainer, "train", keep)
-    monkeypatch.setattr(
-        presets, "load_presets", lambda algo: {"Pendulum-v1": {"total_steps": 777, "gamma": 0.9, "gae_lambda": 0.8}}
-    )
-    train: Any = minerva.train
+    (tmp_path / "ppo.toml").write_text('["Pendulum-v1"]\ntotal_steps = 777\ngamma = 0.9\ngae_lambda = 0.8\n')
+    monkeypatch.setattr(presets, "_FOLDER", tmp_path)
+    train: Any = partial(minerva.train, console=False)
     assert train("ppo", "Pendulum-v1", gae_lambda=0.7) == 777
     assert (made[-1].config.gamma, made[-1].config.gae_lambda) == (0.9, 0.7)
-    assert "Using the preset of Pendulum-v1." in made[-1].notes
+    said = "Using the preset of Pendulum-v1, which was never tried. Changed here: gae_lambda."
+    assert said in made[-1].notes
 
     assert train("ppo", "Pendulum-v1", total_steps=5, preset="none") == 5
     assert made[-1].config.gamma == 0.99
 
     assert train("ppo", "MountainCarContinuous-v0", preset="Pendulum-v1") == 777
     assert made[-1].config.gamma == 0.9
-    assert "Using the preset of Pendulum-v1." in made[-1].notes
+    said = "Using the preset of Pendulum-v1 for MountainCarContinuous-v0, for which it was not made."
+    assert said in made[-1].notes
 
 
-def test_an_environment_without_a_preset_is_told_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    minerva.train("ppo", Nested, total_steps=64, out_dir=tmp_path / "run", **{**SHORT, "preset": None, "console": True})
-    assert "has no preset for ppo: training with the defaults." in capsys.readouterr().out
+def test_an_environment_without_a_preset_gets_the_general_one_and_says_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fields = {name: value for name, value in SHORT.items() if name != "preset"} | {"console": True, "num_envs": 1}
+    minerva.train("ppo", Nested, total_steps=64, out_dir=tmp_path / "run", **fields)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "has no preset for ppo: using the general preset for continuous actions" in said
+    general = presets.load_defaults("ppo")["continuous"].fields
+    assert minerva.load(tmp_path / "run").config == api.config_class("ppo").from_fields(None, {**general, **fields})
 
 
 def test_train_gives_the_result_and_closes_its_environments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

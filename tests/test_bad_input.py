@@ -108,7 +108,7 @@ def test_no_environment_at_all(refuse: Refuse) -> None:
     ("words", "parts"),
     [
         (
-            "--rollout-steps 64 --minibatch-size 65",
+            "--num-envs 1 --rollout-steps 64 --minibatch-size 65",
             ["minibatch_size", "= 64 * 1 = 64", "got 65"],
         ),
         ("--num-envs 0", ["num_envs: must be at least 1, got 0"]),

@@ -40,6 +40,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["bench", *PPO]) == 2
+    assert "bench: measures a run of one process, got several (torchrun)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "updates_per_step"),
     [

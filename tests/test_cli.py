@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -11,9 +12,10 @@ import pytest
 import torch
 
 import minerva
-from minerva import checkpointing, presets
+from minerva import api, checkpointing, presets
 from minerva.cli import main
 from minerva.cli.options import key_values, setting_groups
+from minerva.presets.files import read_preset_file
 from minerva.trainers.ppo.config import PPOConfig
 from tests.annotate.programs import need
 
@@ -86,8 +88,11 @@ def test_groups_cover_the_config_once_and_are_documented() -> None:
     assert list(groups)[:4] == ["networks", "collecting", "updating", "optimizer"]
 
 
-def test_help_shows_the_presets_values(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presets, "load_presets", lambda algo: {"Pendulum-v1": {"total_steps": 777, "gamma": 0.123}})
+def test_help_shows_the_presets_values(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "ppo.toml").write_text('["Pendulum-v1"]\ntotal_steps = 777\ngamma = 0.123\n')
+    monkeypatch.setattr(presets, "_FOLDER", tmp_path)
     for words in (["--env", "Pendulum-v1"], ["--env=Pendulum-v1"], ["--env", "X", "--preset", "Pendulum-v1"]):
         text = answer(capsys, "train", "ppo", *words, "--help")
         assert "0.123" in text and "777" in text
@@ -126,8 +131,9 @@ def test_train_prints_its_results(
     (folder,) = (tmp_path / "runs" / "ppo" / "Pendulum-v1").iterdir()
     assert folder.name.endswith("-seed5")
     lines = text.splitlines()
-    assert "Before     return" in lines[-4] and "(2 episodes)" in lines[-4]
-    assert "After      return" in lines[-3]
+    assert "Before     return" in lines[-5] and "(2 episodes)" in lines[-5]
+    assert "After      return" in lines[-4]
+    assert re.fullmatch(r"Speed      [\d,]+ steps/s over the whole run of 0:\d\d, \d+% of it evaluation", lines[-3])
     assert lines[-2] == f"Run        {folder.relative_to(tmp_path)}"
     assert lines[-1] == f"Checkpoint {folder.relative_to(tmp_path) / 'ppo_last.pt'}"
     checkpoint = checkpointing.read(folder / "ppo_last.pt")
@@ -145,9 +151,27 @@ def test_env_kwargs_are_read_as_python_values() -> None:
 
 
 def test_an_environment_without_a_preset_prints_a_note(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["--total-steps", "64", "--out-dir", str(tmp_path / "a"), *SHORT[2:-1]]
+    words = ["--total-steps", "64", "--out-dir", str(tmp_path / "a"), "--num-envs", "1", *SHORT[2:-1]]
     text = answer(capsys, "train", "ppo", "--env", "MountainCarContinuous-v0", "--eval-max-steps", "50", *words)
-    assert "MountainCarContinuous-v0 has no preset for ppo: training with the defaults." in text
+    said = "MountainCarContinuous-v0 has no preset for ppo: using the general preset for continuous actions"
+    assert said in " ".join(text.split())
+    assert said in (tmp_path / "a" / "notes.log").read_text()
+    assert "Changed here: eval_max_steps, num_envs, rollout_steps, minibatch_size." in " ".join(text.split())
+
+
+def test_a_preset_file_and_fitted_rollouts_work_from_the_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.toml").write_text("total_steps = 256\ngamma = 0.5\nrollout_steps = 64\nnum_envs = 2\n")
+    words = ["--preset", str(tmp_path / "mine.toml"), "--num-envs=4", "--eval-episodes", "0"]
+    text = " ".join(
+        answer(capsys, "train", "ppo", "--env", "Pendulum-v1", "--out-dir", str(tmp_path / "a"), *words).split()
+    )
+    assert f"Using the settings of {tmp_path / 'mine.toml'}. Changed here: num_envs." in text
+    assert "To fit num_envs = 4: rollout_steps = 32 in place of 64 (rollouts of 128 samples)." in text
+    config = checkpointing.read(tmp_path / "a" / "ppo_last.pt")["config"]
+    assert (config["gamma"], config["num_envs"], config["rollout_steps"]) == (0.5, 4, 32)
+    assert checkpointing.read(tmp_path / "a" / "ppo_last.pt")["run"]["env_steps"] == 256
 
 
 def test_total_steps_below_one_rollout_are_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -289,13 +313,25 @@ def test_plot_searches_folders_and_takes_labels(run: Path, capsys: pytest.Captur
     assert "group_by: 'gama' is not a setting of these runs." in capsys.readouterr().err
 
 
-def test_presets_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
-    text = answer(capsys, "presets", "ppo")
-    assert text in answer(capsys, "presets")
-    for name, fields in presets.load_presets("ppo").items():
-        (line,) = (line for line in text.splitlines() if line.split()[:1] == [name])
-        assert f"{fields['total_steps']:,} steps" in line
-        assert all(f"{field}=" in line for field in fields if field != "total_steps")
+@pytest.mark.parametrize("algo", presets.algorithms_with_presets())
+def test_presets_lists_steps_and_status_in_a_hundred_columns(capsys: pytest.CaptureFixture[str], algo: str) -> None:
+    text = answer(capsys, "presets", algo)
+    assert all(line in answer(capsys, "presets").splitlines() for line in text.splitlines())
+    assert max(map(len, text.splitlines())) <= 100
+    for preset in [*presets.load_presets(algo).values(), *presets.load_defaults(algo).values()]:
+        (line,) = (line for line in text.splitlines() if line.split()[:1] == [preset.name])
+        assert line.endswith(f"  {preset.status}")
+        assert preset.total_steps is None or f" {preset.total_steps:,}  " in line
+
+
+def test_a_preset_is_printed_in_the_form_of_a_preset_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    for algo, name in (("ppo", "minerva/CartPoleNoVelocity-v1"), ("vmpo", "default.continuous")):
+        file.write_text(answer(capsys, "presets", algo, name))
+        read, shipped = read_preset_file(file, api.config_class(algo)), presets.find_preset(algo, name)
+        assert (read.fields, read.total_steps) == (shipped.fields, shipped.total_steps)
+    assert main(["presets", "ppo", "Hoper-v5"]) == 2
+    assert "Did you mean Hopper-v5" in capsys.readouterr().err
 
 
 def test_envs_lists_ids_by_pattern(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # What each is given for its length, and what it must have said.
 CASES = {
-    "train_from_python": (1024, "after: return"),
+    "train_from_python": (1024, "The learning curve is in runs/ppo/Pendulum-v1"),
     "own_environment": (2048, "Push at 0 when the target is at 3: ["),
     "own_callback": (1024, "Stopped by the end of its steps at step 1,024."),
     "resume": (1024, "the same weights as without a stop: True"),

@@ -15,7 +15,7 @@ from minerva.acceleration.tree import leaves
 
 
 class Acceleration(NamedTuple):
-    """How updates run."""
+    """How updates run: plain, compiled, or captured as CUDA graphs."""
 
     compiled: bool = False
     captured: bool = False  # as a CUDA graph
@@ -57,7 +57,10 @@ def check_compiler(acceleration: Acceleration) -> tuple[Acceleration, str | None
 
 
 def accelerate(function: Function, acceleration: Acceleration) -> Function:
-    """Return a pure function as it is, compiled, captured, or both. Captured, its next call overwrites its results."""
+    """Return a pure function in the form in which it runs: plain, compiled, captured as a CUDA graph, or both.
+
+    A captured function overwrites its results with its next call.
+    """
     run = Compiled(function) if acceleration.compiled else function
     return CudaGraph(run) if acceleration.captured else run
 
@@ -109,24 +112,24 @@ class AppliedUpdate:
 
 
 def overwrite(state: Any, new: Any) -> None:
-    """Copy every tensor of a state into another one."""
+    """Copy every tensor of a train state into another one, in place."""
     for old, value in zip(leaves(state), leaves(new), strict=True):
         if value is not old:
             old.copy_(value)
 
 
 def is_finite(state: Any) -> Tensor:
-    """Return whether all steps of a state were finite, a scalar: `Learnable.steps` remembers one that was not."""
+    """Return whether all gradient steps up to a state were finite, a scalar: `Learnable.steps` holds NaN otherwise."""
     return torch.stack([learnable.steps for learnable in state if isinstance(learnable, Learnable)]).isfinite().all()
 
 
 def moments(state: Any) -> dict[str, Tensor]:
-    """Return what the optimizers of a state remember, by name; its parameters belong to the modules."""
+    """Return the moments and step counts of a state's optimizers, by name; its parameters belong to the modules."""
     return {name: tensor.clone() for name, tensor in _moments(state).items()}
 
 
 def load_moments(state: Any, saved: Mapping[str, Tensor]) -> None:
-    """Load what `moments` returned into a state, in place."""
+    """Load the optimizers' moments and step counts, as `moments` returned them, into a state, in place."""
     for name, tensor in _moments(state).items():
         tensor.copy_(saved[name])
 

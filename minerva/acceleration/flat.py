@@ -14,7 +14,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class FlatModule(Generic[M]):
-    """Make the parameters of a module views of one vector, and let it hold those of another vector for a while.
+    """Make the parameters of a module views of one vector, and let it compute with those of another vector for a while.
 
     Writing into `vector` changes the module, and loading a state into the module changes `vector`. The module must be
     on its device before, and stay there. Parameters that are frozen already are not part of the vector.

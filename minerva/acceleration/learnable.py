@@ -22,7 +22,7 @@ BETA1, BETA2 = 0.9, 0.999
 
 
 class Learnable(NamedTuple):
-    """Parameters as a vector, and what their optimizer remembers."""
+    """Parameters as one vector, with the moments and the step count of their optimizer."""
 
     parameters: Tensor  # [P]
     average: Tensor  # [P], of gradients; with SGD the momentum
@@ -50,6 +50,7 @@ class Optimizer(Generic[M]):
         minimum: Parameters are clamped to this after a step; None for no bound.
         in_place: Write over what `step` is given, where nothing is traced. It saves memory traffic with large networks
             and is right where the old parameters are not needed again.
+        total: Sums a tensor over several processes that learn together, each from its part of the loss; None for one.
     """
 
     module: FlatModule[M]
@@ -60,6 +61,7 @@ class Optimizer(Generic[M]):
     eps: float = 1e-5
     minimum: float | None = None
     in_place: bool = False
+    total: Callable[[Tensor], Tensor] | None = None
 
     def scaled(self, factor: Tensor) -> Optimizer[M]:
         """Return the same optimizer with its learning rate multiplied."""
@@ -142,10 +144,11 @@ def minimize(
     *inputs: P.args,
     **named: P.kwargs,
 ) -> tuple[Learnable, Aux]:
-    """Take one gradient step on a loss.
+    """Take one gradient step on a loss: return new parameters and moments, and what the loss function reported.
 
     Args:
-        loss: A function of the module and the inputs. It returns the loss, a scalar, and auxiliary results.
+        loss: A function of the module and the inputs. It returns the loss, a scalar, and auxiliary results. Where
+            several processes learn together, it is this one's part of the loss, and so are the auxiliary results.
         learnable: The parameters and moments before the step.
         optimizer: How to step.
         *inputs: Further arguments of the loss.
@@ -162,5 +165,9 @@ def minimize(
     with torch.no_grad():
         # What was frozen after construction has no gradient.
         parts = (next(gradients) if part.requires_grad else torch.zeros_like(part) for part in parameters)
-        gradient = torch.cat([part.reshape(-1) for part in parts])
-        return optimizer.step(learnable, gradient, value.detach()), detached(aux)
+        gradient, value = torch.cat([part.reshape(-1) for part in parts]), value.detach()
+        if optimizer.total is not None:
+            # Everything up to here could be compiled or captured for each process; the sum and the step could not.
+            summed = optimizer.total(torch.cat([gradient, value.reshape(1)]))
+            gradient, value = summed[:-1], summed[-1]
+        return optimizer.step(learnable, gradient, value), detached(aux)

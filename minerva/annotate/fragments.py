@@ -14,7 +14,7 @@ from minerva.annotate.claims import Claim
 from minerva.annotate.source import Formula, Module
 
 EXCERPT_LINES = 11
-"""Lines of an excerpt: the formula's line and the ten that follow."""
+"""Lines of an excerpt: the formula's line and the ten that follow, but none after the end of the function."""
 MAX_LISTED_TESTS = 2
 """Number of tests listed next to a formula in the code; the other view lists all."""
 
@@ -100,14 +100,14 @@ def plain_source(module: Module, html: Sequence[str], first: int, last: int) -> 
         module: The file.
         html: Its highlighted lines.
         first: First line, from 1.
-        last: Last line; it may be past the end of the file.
+        last: Last line.
     """
-    numbers = range(first, min(last, len(html)) + 1)
+    numbers = range(first, last + 1)
     return _block([_line(n, html[n - 1]) for n in numbers], f"{module.path}, from line {first}", len(html))
 
 
 def annotation(module: Module, html: Sequence[str], formula: Formula, links: Links) -> str:
-    """Build an entry of the second view: the line of code and those that follow, then the formula.
+    """Build an entry of the second view: the line of code and those of its function that follow, then the formula.
 
     Args:
         module: The file.
@@ -115,9 +115,15 @@ def annotation(module: Module, html: Sequence[str], formula: Formula, links: Lin
         formula: One of its formulas.
         links: Builds the links to the tests.
     """
-    excerpt = plain_source(module, html, formula.code_line, formula.code_line + EXCERPT_LINES - 1)
+    last = min(formula.code_line + EXCERPT_LINES - 1, formula.last_line)
+    excerpt = plain_source(module, html, formula.code_line, last)
     box = _formula_box(formula, f"{formula.anchor}-excerpt", links.tests(formula, in_full=True))
     return f'<div class="mn-annotation">\n{excerpt}\n{box}\n</div>'
+
+
+def heading(formula: Formula) -> str:
+    """Build the heading of an entry of the second view: the line of code, and the function or class around it."""
+    return f"Line {formula.code_line}" + f", in <code>{escape_inline(formula.qualname)}</code>" * bool(formula.qualname)
 
 
 def _formula_box(formula: Formula, anchor: str, tests: str, marker: str | None = None) -> str:

@@ -16,6 +16,7 @@ from minerva.annotate.fragments import (
     annotation,
     escape,
     escape_inline,
+    heading,
     highlight,
     plain_source,
 )
@@ -155,7 +156,7 @@ def _annotations_page(module: Module, links: Links) -> str:
     html = highlight(module.lines)
     file = links.file(module.path, module.path)
     entries = "".join(
-        f"## Line {formula.code_line}\n\n{annotation(module, html, formula, links)}\n\n" for formula in module.formulas
+        f"## {heading(formula)}\n\n{annotation(module, html, formula, links)}\n\n" for formula in module.formulas
     )
     return (
         f"{_head(module.name, search=False)}\n# {escape_inline(module.name)} / Rendered annotations\n\n"
@@ -236,7 +237,7 @@ def _module_views(report: Report, links: Links) -> Iterator[str]:
         contents = {
             "source": annotated_source(module, links),
             "annotations": "".join(
-                f"<h2>Line {formula.code_line}</h2>\n{annotation(module, html, formula, links)}\n"
+                f"<h2>{heading(formula)}</h2>\n{annotation(module, html, formula, links)}\n"
                 for formula in module.formulas
             )
             + f"<h2>Full source</h2>\n{plain_source(module, html, 1, len(html))}",

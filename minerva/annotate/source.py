@@ -51,6 +51,8 @@ class Formula:
     """Line of the marker, from 1."""
     code_line: int
     """Line of code of the formula: the marker's own line, or the next line with code."""
+    last_line: int
+    """Last line that belongs with it: the end of its function, or the last statement before the next definition."""
     latex: str
     """The formula in LaTeX."""
     paper: str | None
@@ -191,7 +193,7 @@ def read_module(data: bytes, name: str, path: str) -> Module:
         else:
             code_line = following.start[0]
             paper, _, equation = (match["citation"] or "").partition(",")
-            latex, qualname = match["latex"].strip(), scopes.around(code_line)
+            latex, (qualname, last_line) = match["latex"].strip(), scopes.around(code_line)
             anchor = _anchor(name, qualname, latex)
             seen[anchor] += 1
             formulas.append(
@@ -200,6 +202,7 @@ def read_module(data: bytes, name: str, path: str) -> Module:
                     path=path,
                     line=row,
                     code_line=code_line,
+                    last_line=last_line,
                     latex=latex,
                     paper=paper.strip() or None,
                     equation=equation.strip() or None,
@@ -299,13 +302,28 @@ class _Scopes:
     """Find the function or class that a line belongs to."""
 
     def __init__(self, tree: ast.Module) -> None:
+        self._tree = tree
         self._spans = [
-            (min(part.lineno for part in (node, *node.decorator_list)), node.end_lineno or node.lineno, name)
+            (min(part.lineno for part in (node, *node.decorator_list)), node.end_lineno or node.lineno, name, node)
             for name, node in definitions(tree)
         ]
 
-    def around(self, line: int) -> str:
-        return next((name for first, last, name in reversed(self._spans) if first <= line <= last), "")
+    def around(self, line: int) -> tuple[str, int]:
+        """Return the qualified name, and the last line that belongs with this one."""
+        inner: ast.Module | Definition = self._tree
+        name = ""
+        for first, last, qualname, node in reversed(self._spans):
+            if first <= line <= last:
+                if not isinstance(node, ast.ClassDef):
+                    return qualname, last
+                inner, name = node, qualname
+                break
+        end = line
+        for statement in inner.body:
+            if isinstance(statement, Definition) and statement.lineno > line:
+                break
+            end = max(end, statement.end_lineno or statement.lineno)
+        return name, end
 
 
 def _next_code(tokens: Sequence[tokenize.TokenInfo]) -> list[tokenize.TokenInfo | None]:

@@ -1,4 +1,4 @@
-"""The command line: `minerva train`, `bench`, `evaluate`, `plot`, `presets`, `envs`, `annotate`.
+"""The command line: `minerva train`, `sweep`, `status`, `bench`, `evaluate`, `plot`, `presets`, `envs`, `annotate`.
 
 Heavy packages are imported only by the commands that need them, so that help and error messages appear at once.
 """
@@ -6,6 +6,7 @@ Heavy packages are imported only by the commands that need them, so that help an
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import json
 import os
@@ -13,11 +14,13 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from minerva import __version__, api
+from minerva.cli import sweep
+from minerva.cli.encoders import encoder_argument, find_function, repeated
 from minerva.cli.manual import BENCH_MANUAL, MANUAL, TRAIN_MANUAL
 from minerva.cli.options import (
     AnnotateOptions,
@@ -28,18 +31,22 @@ from minerva.cli.options import (
     ResumeOptions,
     UsageError,
     bench_options,
+    given_names,
     key_values,
     near_matches,
     parse,
     setting_groups,
     train_options,
     value_of,
+    values_of,
 )
+from minerva.cli.trust import refuse_custom, require_trust, trust_needed
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, MAX_ENVS
+from minerva.utils.parent import end_with_parent
 from minerva.utils.ranges import LARGEST_INT, SMALLEST_FLOAT, Range, number, whole_number
+from minerva.utils.ranks import is_silent
 
 if TYPE_CHECKING:
-    from minerva.evaluation import Evaluation
     from minerva.trainers.config import RunConfig
     from minerva.trainers.trainer import Trainer
 
@@ -56,6 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after the name of the program; by default those of this process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if is_silent():
+        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+            return _run_command(arguments)
+    return _run_command(arguments)
+
+
+def _run_command(arguments: list[str]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _print_line(f"warning: {message}")
         try:
@@ -124,14 +138,27 @@ def _train_or_resume(arguments: list[str]) -> int:
 
 def _train(algo: str, arguments: list[str]) -> int:
     run = _parse_run("train", algo, arguments)
+    if run.options.seeds is not None:
+        if run.encoder:
+            raise UsageError("--make-encoder: cannot be combined with --seeds, got both; train one seed at a time.")
+        return sweep.train_seeds(algo, run.options, run.given, arguments)
+    if run.options.jobs is not None:
+        raise UsageError(f"--jobs: is for several runs, got {run.options.jobs} for one; add --seeds 1-5.")
+    end_with_parent()
     options, start = run.options, Path.cwd()  # an environment may change the current folder
-    trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config)
-    if run.note is not None:
-        trainer.notes.append(run.note)
+    found = sweep.find_run(algo, options, run.config) if options.resume_or_start else None
+    if found is not None and found.finished:
+        print(f"Run        {options.out_dir} is finished: it has taken all its {found.env_steps:,} steps.")
+        return 0
+    trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config, **run.encoder)
+    trainer.notes.extend(run.notes)
     try:
-        if options.init_from is not None:
+        if found is not None:
+            trainer.load(_seen_from(start, options.out_dir))
+        elif options.init_from is not None:
             trainer.init_from(_seen_from(start, options.init_from))
-        return _run(trainer, options.total_steps, options.out_dir or trainer.default_folder(), start)
+        folder = options.out_dir or trainer.default_folder()
+        return _run(trainer, options.total_steps, folder, start, repeated(options.make_encoder))
     finally:
         trainer.close()
 
@@ -139,13 +166,16 @@ def _train(algo: str, arguments: list[str]) -> int:
 class _RunSpec(NamedTuple):
     options: Any
     config: RunConfig
-    note: str | None  # about the preset
+    given: dict[str, Any]  # the settings that the command line has
+    notes: tuple[str, ...]  # about the preset
+    encoder: dict[str, Any]  # the argument that builds the user's own
 
 
 def _parse_run(command: str, algo: str, arguments: list[str]) -> _RunSpec:
     """Parse the options of `train` or `bench`, with the preset's values as defaults."""
     config_class = api.config_class(algo)
-    settings = api.preset_settings(algo, value_of("--env", arguments) or "", value_of("--preset", arguments))
+    env, preset = value_of("--env", arguments) or "", value_of("--preset", arguments)
+    settings = api.preset_settings(algo, env, preset, key_values(values_of("--env-kwargs", arguments)))
     groups = setting_groups(config_class)
     options_of = train_options if command == "train" else bench_options
     options = parse(
@@ -153,13 +183,20 @@ def _parse_run(command: str, algo: str, arguments: list[str]) -> _RunSpec:
         f"minerva {command} {algo}",
         arguments,
         description=f"{inspect.getdoc(config_class)}\n\nThe defaults shown are those of the environment's "
-        "preset, where --env names one that has a preset (`minerva presets` lists them).",
+        "preset, or of the general preset of tasks that have none. If --num-envs is given without --rollout-steps, "
+        "rollouts keep about the size that they have in the preset.",
     )
     if not options.env:
         raise UsageError("--env: give an environment id, such as --env HalfCheetah-v5; `minerva envs` lists them.")
     fields = {s.name: getattr(getattr(options, group), s.name) for group, members in groups.items() for s in members}
     fields["env_kwargs"] = key_values(fields["env_kwargs"])
-    return _RunSpec(options, config_class.from_fields(None, fields), settings.note)
+    given = {name: fields[name] for name in given_names(arguments) if name in fields}
+    settings = settings.fitted(config_class, given)
+    config = config_class.from_fields(None, {**fields, **settings.fields})
+    encoder = encoder_argument(options.make_encoder, config)
+    if encoder:
+        config = config_class.from_fields(config, {"encoder": "custom"})
+    return _RunSpec(options, config, given, settings.notes, encoder)
 
 
 def _resume(algo: str | None, options: ResumeOptions) -> int:
@@ -174,24 +211,25 @@ def _resume(algo: str | None, options: ResumeOptions) -> int:
             + (f"use `minerva train --resume {path}`." if made_by in api.ALGORITHMS else "update Minerva to use it.")
         )
     env_id: str = checkpoint["env_id"]
-    _refuse_custom(env_id, f'{api.trainer_class(made_by).__name__}(your_factory, …).load("{options.resume}")')
+    refuse_custom(env_id, f'{api.trainer_class(made_by).__name__}(your_factory, …).load("{options.resume}")')
     saved = SavedRun.read(path, checkpoint, api.config_class(made_by))
-    _require_trust(saved.env_id, saved.config, options.trust_env)
+    require_trust(saved.env_id, saved.config, options.trust_env)
     total_steps = options.total_steps or saved.run.total_steps or DEFAULT_TOTAL_STEPS
     taken = saved.run.env_steps
     if total_steps < taken:
         raise UsageError(f"--total-steps: must be at least {taken}, the steps taken so far, got {total_steps}.")
-    api.Policy(path, checkpoint)  # refuses settings of far larger networks than the weights are of
+    encoder = encoder_argument(options.make_encoder, saved.config, saved=True)
+    api.Policy(path, checkpoint, **encoder)  # refuses settings of far larger networks than the weights are of
     start = Path.cwd()  # an environment may change it
-    trainer = api.make_trainer(made_by, env_id, saved.seed, options.device or saved.device, saved.config)
+    trainer = api.make_trainer(made_by, env_id, saved.seed, options.device or saved.device, saved.config, **encoder)
     try:
         trainer.load(_seen_from(start, options.resume))
-        return _run(trainer, total_steps, path.parent, start)
+        return _run(trainer, total_steps, path.parent, start, repeated(options.make_encoder))
     finally:
         trainer.close()
 
 
-def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path) -> int:
+def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path, encoder: str) -> int:
     from minerva.utils.folder_lock import FolderLostError
 
     last, taken = folder / f"{trainer.algorithm}_last.pt", trainer.env_steps
@@ -200,16 +238,13 @@ def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path) -> int:
     except BaseException as error:
         started = trainer.env_steps > taken or not isinstance(error, ValueError)  # otherwise: a user's mistake
         if started and not isinstance(error, FolderLostError) and (start / last).exists():
-            consent = " --trust-env" if _trust_needed(trainer.env_name, trainer.config, ()) is not None else ""
-            print(f"Resume with: minerva train --resume {shlex.quote(str(folder))}{consent}", flush=True)
+            consent = " --trust-env" if trust_needed(trainer.env_name, trainer.config, ()) is not None else ""
+            count = trainer.ranks.count
+            program = "minerva" if count == 1 else f"torchrun --nproc-per-node {count} -m minerva"
+            print(f"Resume with: {program} train --resume {shlex.quote(str(folder))}{consent}{encoder}", flush=True)
         raise
     if (start / last).exists():
-        print()
-        for when, evaluation in (("Before", result.first_evaluation), ("After", result.last_evaluation)):
-            if evaluation is not None:
-                print(f"{when:<10} {_returns(evaluation)}")
-        print(f"Run        {folder}")
-        print(f"Checkpoint {last}")
+        print(f"\n{dataclasses.replace(result, out_dir=folder).summary()}")  # the folder as it was given
     if result.env_steps == taken > 0:
         print("The run has already taken all its steps; give a larger --total-steps to continue.")
     return 0
@@ -218,12 +253,6 @@ def _run(trainer: Trainer, total_steps: int, folder: Path, start: Path) -> int:
 def _seen_from(start: Path, path: Path) -> Path:
     """Return a path that was given in one folder so that it is valid in the current one; as it was given, if it is."""
     return path if Path.cwd() == start else start / path
-
-
-def _returns(evaluation: Evaluation) -> str:
-    metrics = evaluation.metrics()
-    episodes = f"{len(evaluation.returns)} episode{'s' * (len(evaluation.returns) != 1)}"
-    return f"return {metrics['eval/return_mean']:,.1f} ± {metrics['eval/return_std']:,.1f} ({episodes})"
 
 
 # bench
@@ -245,9 +274,8 @@ def _bench(arguments: list[str]) -> int:
     api.trainer_class(algo)  # imports its modules now, so that this does not count as set-up time
 
     def make_trainer(config: RunConfig) -> Trainer:
-        trainer = api.make_trainer(algo, options.env, options.seed, options.device, config)
-        if run.note is not None:
-            trainer.notes.append(run.note)
+        trainer = api.make_trainer(algo, options.env, options.seed, options.device, config, **run.encoder)
+        trainer.notes.extend(run.notes)
         if options.init_from is not None:
             with trainer.close_envs_on_error():
                 trainer.init_from(options.init_from)
@@ -282,9 +310,11 @@ def _check_bench(options: Any) -> None:
 
 def _evaluate(options: EvaluateOptions) -> None:
     whole_number("--episodes", options.episodes, Range(1, MAX_ENVS))  # an environment for each
-    policy = api.load(options.run, options.device, which="best" if options.best else "last")
-    _refuse_custom(policy.env_id, f'minerva.load("{options.run}").act(observation) in your environment')
-    _require_trust(policy.env_id, policy.config, options.trust_env)
+    which: Literal["best", "last"] = "best" if options.best else "last"
+    policy = api.load(options.run, options.device, which, find_function(options.make_encoder))
+    encoder_argument(options.make_encoder, policy.config, saved=True)  # a policy without one ignores it
+    refuse_custom(policy.env_id, f'minerva.load("{options.run}").act(observation) in your environment')
+    require_trust(policy.env_id, policy.config, options.trust_env)
 
     from rich.console import Console
 
@@ -327,17 +357,20 @@ def _plot(options: PlotOptions) -> None:
 
 
 def _presets(options: PresetsOptions) -> None:
-    from minerva.presets import algorithms_with_presets, load_presets
+    from minerva.presets import algorithms_with_presets, find_preset, load_defaults, load_presets, to_toml
 
-    for algo in [options.algo] if options.algo is not None else algorithms_with_presets():
-        presets = load_presets(algo)
-        width = max(len(name) for name in presets)
-        print(f"{algo}\n")
-        for name, fields in presets.items():
-            steps = fields.pop("total_steps")
-            plain = {key: " ".join(map(str, v)) if isinstance(v, tuple) else v for key, v in fields.items()}
-            settings = "  ".join(f"{key}={value}" for key, value in plain.items())
-            print(f"  {name:<{width}}  {steps:>10,} steps  {settings}".rstrip())
+    if options.env is not None:
+        print(to_toml(find_preset(str(options.algo), options.env)), end="")
+        return
+    names = [options.algo] if options.algo is not None else algorithms_with_presets()
+    for k, algo in enumerate(names):
+        rows = [*load_presets(algo).values(), *load_defaults(algo).values()]
+        width = max(len(preset.name) for preset in rows)
+        print(f"{algo:<{width}}  {'steps':>10}  mean return after them [95% interval]")
+        for preset in rows:
+            steps = "" if preset.total_steps is None else f"{preset.total_steps:,}"
+            print(f"{preset.name:<{width}}  {steps:>10}  {preset.status}")
+        print("" if k < len(names) - 1 else "\n`minerva presets ALGO ID` prints the settings of one.")
 
 
 def _envs(options: EnvsOptions) -> None:
@@ -374,6 +407,8 @@ def _annotate(options: AnnotateOptions) -> int:
 
 
 _COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int | None]]] = {
+    "sweep": (sweep.SweepOptions, sweep.sweep),
+    "status": (sweep.StatusOptions, sweep.status),
     "evaluate": (EvaluateOptions, _evaluate),
     "plot": (PlotOptions, _plot),
     "presets": (PresetsOptions, _presets),
@@ -383,38 +418,6 @@ _COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int | None]]] = {
 
 
 # Helpers
-
-
-def _refuse_custom(env_id: str, instead: str) -> None:
-    if env_id.startswith("custom:"):
-        raise UsageError(
-            f"run: its environment ({env_id}) comes from your own Python code, which the command line cannot call; "
-            f"use {instead} in Python."
-        )
-
-
-def _require_trust(env_id: str, config: RunConfig, trusted: bool) -> None:
-    """Refuse to make the environment that a checkpoint names if that may run code or read files of its choice."""
-    reason = _trust_needed(env_id, config, sys.modules)
-    if reason is not None and not trusted:
-        raise UsageError(f"run: the checkpoint {reason}; add --trust-env if you know where it comes from.")
-
-
-def _trust_needed(env_id: str, config: RunConfig, imported: Container[str]) -> str | None:
-    from minerva.environments.ids import foreign_module
-
-    module = foreign_module(env_id, imported)
-    if module is not None:
-        return f"names the environment {env_id!r:.100}, which imports the module {module:.100}"
-    if _may_name_a_file(config.env_kwargs):
-        return f"makes {env_id:.100} with {config.env_kwargs!r:.200}, where text may name a file or a module"
-    return None
-
-
-def _may_name_a_file(value: Any) -> bool:
-    if isinstance(value, (list, tuple, dict)):
-        return any(map(_may_name_a_file, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, str) and any(sign in value for sign in "/\\:.")
 
 
 def _is_environment_failure(error: Exception) -> bool:
@@ -431,4 +434,5 @@ def _print_error(error: BaseException) -> None:
 
 
 def _print_line(text: str) -> None:
-    print(f"minerva: {' '.join(text.split())}", file=sys.stderr)
+    if not is_silent():
+        print(f"minerva: {' '.join(text.split())}", file=sys.stderr)

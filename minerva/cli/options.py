@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
-import difflib
 import inspect
 import io
 import itertools
@@ -23,6 +22,7 @@ import tyro
 
 from minerva.utils.ranges import shown
 from minerva.utils.schedules import Schedule
+from minerva.utils.suggestions import suggest
 
 if TYPE_CHECKING:
     from minerva.trainers.config import RunConfig
@@ -40,7 +40,7 @@ class UsageError(ValueError):
 class EvaluateOptions:
     """Run episodes with a trained policy and summarize their returns.
 
-    The table gives the mean with its bootstrap 95% interval, the standard deviation, the median and the interquartile
+    The table gives the mean with its 95% interval (Student's), the standard deviation, the median and the interquartile
     mean (IQM).
     """
 
@@ -59,6 +59,8 @@ class EvaluateOptions:
     trust_env: bool = False
     """Make the environment that the checkpoint names even if that imports a module which is neither Gymnasium's nor
     Minerva's, or is given text that may name a file. Use it for checkpoints whose origin you know."""
+    make_encoder: Annotated[str | None, tyro.conf.arg(metavar="MODULE:FUNCTION")] = None
+    """Builds the policy's encoder, if it was trained with one of your own. The module is imported."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,17 @@ class PlotOptions:
 
 @dataclass(frozen=True)
 class PresetsOptions:
-    """List the presets: settings that are known to work, with the number of steps they are for.
+    """List the presets: settings by environment, the steps they are for, and what their runs reached.
 
-    `minerva train` applies the environment's preset unless --preset names another.
+    `minerva train` applies the environment's preset unless --preset names another, and a general preset (default) to an
+    environment that has none. With the id of an environment, print that preset's settings as TOML, which --preset reads
+    from a file.
     """
 
-    algo: tyro.conf.Positional[str | None] = None
+    algo: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="ALGO")] = None
     """The algorithm; by default all."""
+    env: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="ID")] = None
+    """The environment whose preset is printed, or default.continuous or default.discrete."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,8 @@ class ResumeOptions:
     trust_env: bool = False
     """Make the environment that the checkpoint names even if that imports a module which is neither Gymnasium's nor
     Minerva's, or is given text that may name a file. Use it for checkpoints whose origin you know."""
+    make_encoder: Annotated[str | None, tyro.conf.arg(metavar="MODULE:FUNCTION")] = None
+    """Builds the policy's encoder, if it was trained with one of your own. The module is imported."""
 
 
 class Setting(typing.NamedTuple):
@@ -175,9 +183,21 @@ def setting_groups(config: type[RunConfig]) -> dict[str, list[Setting]]:
 
 def train_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_steps: int) -> type[Any]:
     """Build the options of `train`: those of a run, then each group of settings under its heading."""
-    out_dir = ("out_dir", Path | None, None, "The run's folder; by default runs/ALGO/ENV/TIME-seedN.", "DIR")
+    own: list[RunOption] = [
+        ("out_dir", Path | None, None, "The run's folder; by default runs/ALGO/ENV/TIME-seedN.", "DIR"),
+        ("seeds", str | None, None, "Train one run for each of these seeds, such as 1-5 or 1,3,7-9.", "SEEDS"),
+        ("jobs", int | None, None, "With --seeds: runs at once; by default as many as there are cores.", "INT"),
+        (
+            "resume_or_start",
+            bool,
+            False,
+            "Resume the run that --out-dir holds, or start it where there is none. Its algorithm, environment, seed "
+            "and settings must be these, and --total-steps may be larger; a finished run is done at once.",
+            None,
+        ),
+    ]
     steps = ("total_steps", int, total_steps, "Environment steps to train for, summed over all environments.", "INT")
-    return _with_settings("TrainOptions", [*_run_options(steps), out_dir], groups, defaults)
+    return _with_settings("TrainOptions", [*_run_options(steps), *own], groups, defaults)
 
 
 def bench_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_steps: int) -> type[Any]:
@@ -192,19 +212,29 @@ def bench_options(groups: dict[str, list[Setting]], defaults: RunConfig, total_s
     return _with_settings("BenchOptions", [*_run_options(steps), *own], groups, defaults)
 
 
-RunOption = tuple[str, Any, Any, str, str]
+PRESET_HELP = (
+    "By default the environment's own preset or, without one, the algorithm's general preset. Otherwise another "
+    "environment's id, default for the general preset, none for no preset, or a TOML file with fields "
+    "and total_steps, at its top level or in one table."
+)
+
+RunOption = tuple[str, Any, Any, str, str | None]
 """Name, type, default, help and metavar."""
 
 
 def _run_options(total_steps: RunOption) -> list[RunOption]:
     return [
         ("env", str, "", "A Gymnasium id, or dm_control/DOMAIN/TASK; `minerva envs` lists them.", "ID"),
-        ("preset", str | None, None, "Preset to use: another environment's id, or none for no preset.", "ID"),
+        ("preset", str | None, None, PRESET_HELP, "{ID,default,none,FILE.toml}"),
         total_steps,
         ("seed", int, 42, "Seed from which all random generators of the run are spawned.", "INT"),
         ("device", str, "auto", "Device of the networks: auto, cpu, cuda, cuda:1, …", "NAME"),
+        (
+            "make_encoder", str | None, None,
+            "Function that builds your own encoder, for PPO and V-MPO. The module is imported.", "MODULE:FUNCTION",
+        ),
         ("init_from", Path | None, None, "Start with the policy of another run (a folder or a checkpoint).", "RUN"),
-    ]
+    ]  # fmt: skip
 
 
 def _with_settings(
@@ -271,19 +301,31 @@ def _flags(options: type[Any]) -> list[str]:
 
 
 def near_matches(word: str, known: Sequence[str]) -> str:
-    """Return a question that suggests known words close to the one given, or an empty string."""
-    near = difflib.get_close_matches(word.split("=")[0], known, n=3)
+    """Return a question that suggests the known options or commands that were meant, or an empty string."""
+    names = {option.lstrip("-").replace("-", "_"): option for option in known}
+    near = [names[name] for name in suggest(word.split("=")[0].lstrip("-").replace("-", "_"), list(names))]
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def value_of(flag: str, arguments: list[str]) -> str | None:
     """Return the value of a flag before parsing, because the preset that it names gives the defaults."""
-    for word, following in itertools.pairwise([*arguments, ""]):
-        if word == flag:
-            return following or None
+    return next(iter(values_of(flag, arguments)), None)
+
+
+def values_of(flag: str, arguments: list[str]) -> list[str]:
+    """Return the values of a flag before parsing; none if it is not there."""
+    for k, word in enumerate(arguments):
         if word.startswith(f"{flag}="):
-            return word.removeprefix(f"{flag}=")
-    return None
+            return [word.removeprefix(f"{flag}=")]
+        if word == flag:
+            return list(itertools.takewhile(lambda value: not value.startswith("--"), arguments[k + 1 :]))
+    return []
+
+
+def given_names(arguments: list[str]) -> list[str]:
+    """Return the names of the fields that the arguments set, and of some that are none."""
+    flags = [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")]
+    return [name for flag in flags for name in (flag, flag.removeprefix("no_"))]
 
 
 def key_values(pairs: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from minerva.environments.base import BatchedEnvironment, EnvironmentFailureError, Episode, Step
-from minerva.environments.ids import EnvFactory, display_name, known_ids, resolve
+from minerva.environments.ids import EnvFactory, EnvLike, display_name, known_ids, resolve
+from minerva.environments.instances import source_of
 from minerva.utils.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchedEnvironment",
     "EnvFactory",
+    "EnvLike",
     "EnvPoolBatch",
     "EnvironmentFailureError",
     "Episode",
@@ -28,6 +30,7 @@ __all__ = [
     "known_ids",
     "make",
     "resolve",
+    "source_of",
 ]
 
 
@@ -70,6 +73,8 @@ def make(
     allow_non_finite: bool = False,
     backend: Backend = "gymnasium",
     pool_threads: int | None = None,
+    first: int = 0,
+    total: int | None = None,
 ) -> BatchedEnvironment:
     """Build a batched environment.
 
@@ -84,6 +89,8 @@ def make(
         backend: ``"gymnasium"``, ``"envpool"``, or ``"auto"`` for EnvPool where it is installed, supports the
             environment and is faster.
         pool_threads: Threads of EnvPool (default: one per core, at most one per environment).
+        first: Number of the first of these environments, where other processes hold the others of a run.
+        total: Environments of the whole run (default: these).
 
     Raises:
         ValueError: The environment cannot be created, or not with this backend.
@@ -101,8 +108,9 @@ def make(
         else:
             reason = envpool_backend.unsupported_reason(env, env_kwargs)
     if backend == "envpool" or (backend == "auto" and reason is None):
-        return envpool_backend.make_pool_batch(env, num_envs, seed, pool_threads, env_kwargs, allow_non_finite)
-    batch = GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers, allow_non_finite)
+        place = (first, total or num_envs)
+        return envpool_backend.make_pool_batch(env, num_envs, seed, pool_threads, env_kwargs, allow_non_finite, place)
+    batch = GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers, allow_non_finite, first)
     if reason is not None:
         batch.description += f" ({reason})"
     return batch

@@ -18,7 +18,7 @@ PLAIN_NUMBERS = frozenset({float, int, np.float64, np.float32, np.int64, np.int3
 
 
 def one_number(value: Any) -> float:
-    """Return a reward of any numeric type as a float, also one in an array without axes.
+    """Check a reward of any numeric type, also one in an array without axes, and return it as a float.
 
     Raises:
         WrongValueError: It is not one real number.
@@ -32,7 +32,7 @@ def one_number(value: Any) -> float:
 
 
 def one_flag(value: Any, name: str) -> bool:
-    """Return `terminated` or `truncated` as a bool: a bool of Python or NumPy, 0 or 1, or an array without axes of it.
+    """Check `terminated` or `truncated` (a bool, 0 or 1, or an array without axes) and return it as a bool.
 
     Raises:
         WrongValueError: It is none of these.
@@ -46,7 +46,7 @@ def one_flag(value: Any, name: str) -> bool:
 
 
 def check_step(result: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Return what `step` returned.
+    """Check what an environment's `step` returned, and return it with plain types.
 
     Raises:
         WrongValueError: It is not five values.
@@ -60,7 +60,7 @@ def check_step(result: Any) -> tuple[Any, Any, Any, Any, Any]:
 
 
 def check_reset(result: Any) -> tuple[Any, Any]:
-    """Return what `reset` returned.
+    """Check what an environment's `reset` returned, and return it.
 
     Raises:
         WrongValueError: It is not an observation and a dict.
@@ -72,7 +72,7 @@ def check_reset(result: Any) -> tuple[Any, Any]:
 
 
 def check_info(info: Any) -> None:
-    """Check that an info is a dict.
+    """Check that the info that an environment returned is a dict.
 
     Raises:
         WrongValueError: It is not.
@@ -82,7 +82,7 @@ def check_info(info: Any) -> None:
 
 
 def described(value: Any) -> str:
-    """Return in a few words what a value is."""
+    """Describe a value that an environment returned in a few words, for an error message."""
     if isinstance(value, np.ndarray):
         values = f" ({value.tolist()!r})" if value.size <= 4 else ""
         return f"an array of shape {value.shape} and type {value.dtype}{values}"

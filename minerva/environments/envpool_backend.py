@@ -82,6 +82,7 @@ def make_pool_batch(
     threads: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     allow_non_finite: bool = False,
+    place: tuple[int, int] | None = None,
 ) -> EnvPoolBatch:
     """Build a batch of EnvPool environments with the same spaces as the Gymnasium backend.
 
@@ -92,6 +93,7 @@ def make_pool_batch(
         threads: Threads of the pool (default: one per core, at most one per environment).
         env_kwargs: Those of the Gymnasium environment that EnvPool also accepts.
         allow_non_finite: Pass on values that are not finite instead of raising an error.
+        place: Number of the first of these environments, and how many the whole run has (default: these).
 
     Raises:
         ValueError: EnvPool does not support the environment.
@@ -119,7 +121,9 @@ def make_pool_batch(
         return pool
 
     description = f"EnvPool, {num_envs} environment{'s' * (num_envs > 1)}, {threads} thread{'s' * (threads > 1)}"
-    return EnvPoolBatch(make_pool, num_envs, observation_space, action_space, seed, description, allow_non_finite)
+    return EnvPoolBatch(
+        make_pool, num_envs, observation_space, action_space, seed, description, allow_non_finite, place
+    )
 
 
 class EnvPoolBatch:
@@ -136,6 +140,7 @@ class EnvPoolBatch:
         seed: The run's seed.
         description: One line that names the backend.
         allow_non_finite: Pass on values that are not finite instead of raising an error.
+        place: Number of the first of these environments, and how many the whole run has (default: these).
     """
 
     def __init__(
@@ -147,7 +152,9 @@ class EnvPoolBatch:
         seed: int,
         description: str,
         allow_non_finite: bool = False,
+        place: tuple[int, int] | None = None,
     ) -> None:
+        self._first, self._total = place or (0, num_envs)
         self.num_envs = num_envs
         self.raw_observation_space = observation_space
         self.action_space = action_space
@@ -249,4 +256,4 @@ class EnvPoolBatch:
     def _pool_seed(self) -> int:
         # EnvPool seeds environment i with seed + i.
         generators = spawn_generators(self._seed, "environments", self._generation + 1)
-        return int(generators[-1].integers(SEED_LIMIT - self.num_envs))
+        return int(generators[-1].integers(SEED_LIMIT - self._total)) + self._first

@@ -21,7 +21,7 @@ CONTINUE = -3
 
 
 class Outcome(NamedTuple):
-    """The results of one round of orders; idle environments keep their previous values."""
+    """What a group of environments returned for one round of orders; idle environments keep their previous values."""
 
     observations: Rows  # [n, O]
     rewards: NDArray[np.float64]  # [n]
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 class RunningEpisode(NamedTuple):
-    """An episode to replay."""
+    """An episode to replay when a run resumes: its seed and the actions since."""
 
     seed: int
     actions: NDArray[np.float32]  # [T, A]
@@ -47,7 +47,7 @@ class RunningEpisode(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """Where the replay of episodes has led."""
+    """Where the replay of episodes has led when a run resumes."""
 
     observations: Rows  # [n, O]
     problems: list[str | None]  # why an environment did not come to the end of its episode's actions

@@ -41,6 +41,8 @@ class GymnasiumBatch:
         vectorization: ``"sync"`` (this process) or ``"subprocess"`` (worker processes).
         num_workers: Worker processes (default: one per core).
         allow_non_finite: Pass on values that are not finite instead of raising an error.
+        first: Number of the first of these environments, where other processes hold the others of a run: the seeds of
+            an environment follow from its number, wherever it is.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class GymnasiumBatch:
         vectorization: Vectorization = "sync",
         num_workers: int | None = None,
         allow_non_finite: bool = False,
+        first: int = 0,
     ) -> None:
         self._allow_non_finite = allow_non_finite
         self.num_envs = n = len(factories)
@@ -64,7 +67,7 @@ class GymnasiumBatch:
         self.observation_dtype = row_dtype(self.raw_observation_space)
         self.description = f"Gymnasium, {n} environment{'s' * (n > 1)}, {self._group.description}"
         self.statistics = EpisodeStatistics(n)
-        self._generators = spawn_generators(seed, "environments", n)
+        self._generators = spawn_generators(seed, "environments", first + n)[first:]
         self._episode_seeds = np.zeros(n, dtype=np.int64)
         # Drawn ahead: a restart that fails has drawn nothing, so the run resumes exactly.
         self._next_seeds = np.array([self._draw_seed(i) for i in range(n)], dtype=np.int64)

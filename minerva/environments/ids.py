@@ -9,15 +9,18 @@ import sys
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Union
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator, registry
+from gymnasium.envs.registration import EnvSpec, load_env_creator, registry
 
 from minerva.environments import wrappers
+from minerva.environments.instances import Copies, source_of
 from minerva.utils.ranges import shown
 
 EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]
+EnvLike = Union[str, EnvFactory, "gymnasium.Env[Any, Any]", EnvSpec]
+"""An id, a function or class that makes an environment, or an environment that can be copied from its spec."""
 DM_CONTROL_PREFIX = "dm_control/"
 DM_CONTROL_FORM = "dm_control/<domain>/<task>, such as dm_control/cheetah/run"
 ATARI_PREFIX = "ALE/"
@@ -66,10 +69,13 @@ def foreign_module(name: str, imported: Container[str]) -> str | None:
     return module if colon and not known else None
 
 
-def display_name(env: str | EnvFactory) -> str:
-    """Return the name of an environment for logs, folders and checkpoints."""
+def display_name(env: EnvLike) -> str:
+    """Return the name of an environment for logs and checkpoints."""
+    env = source_of(env).env
     if isinstance(env, str):
         return env
+    if isinstance(env, Copies):
+        return env.display_name
     module, name = getattr(env, "__module__", "?"), getattr(env, "__qualname__", type(env).__name__)
     return f"custom:{module}.{name}"
 
@@ -201,16 +207,24 @@ def _dm_control_ids() -> list[str]:
 
 def _dm_control_suite() -> Any:
     # On import, its renderer warns if there is no screen; training needs none.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _own_filters():
         from dm_control import suite
     return suite
+
+
+@contextmanager
+def _own_filters() -> Iterator[None]:
+    """Import without warnings, and keep the process's filters: dm_control's would show everybody's deprecations."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _make_dm_control(domain: str, task: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     # Shimmy's registration also imports manipulation and locomotion; importing only the suite saves seconds.
     suite = _dm_control_suite()
-    from shimmy.dm_control_compatibility import DmControlCompatibilityV0
+    with _own_filters():
+        from shimmy.dm_control_compatibility import DmControlCompatibilityV0
 
     arguments = {name: value for name, value in kwargs.items() if name != "render_mode"}
     try:

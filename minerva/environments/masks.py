@@ -31,7 +31,7 @@ def find_masks(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 def mask_source(env: gymnasium.Env[Any, Any]) -> MaskSource:
-    """Return a function that reads the newest mask of an environment with masks."""
+    """Return a function that reads the newest action mask of an environment that has masks."""
     if env.has_wrapper_attr("action_masks"):
         method = env.get_wrapper_attr("action_masks")
         return lambda info: method()
@@ -45,7 +45,7 @@ def _from_info(info: dict[str, Any]) -> Any:
 
 
 def write_mask(mask: Any, counts: tuple[int, ...], row: NDArray[Any], ended: bool) -> None:
-    """Write a mask (one array, or one array per entry of the action) as zeros and ones.
+    """Write an action mask (one array, or one array per entry of the action) as zeros and ones.
 
     Args:
         mask: The mask that the environment returned.

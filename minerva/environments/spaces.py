@@ -31,7 +31,7 @@ def flat_size(space: Space[Any]) -> int:
 
 
 def row_dtype(space: Space[Any]) -> np.dtype[Any]:
-    """Return the dtype of a row: uint8 for images (a uint8 Box with two or three axes), else float32."""
+    """Return the dtype of a flattened observation: uint8 for images (a uint8 Box of two or three axes), or float32."""
     image = isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
     return np.dtype(np.uint8 if image else np.float32)
 
@@ -194,7 +194,7 @@ def _wrong_parts(observation: Any, kinds: Any, keys: list[Any], name: str) -> Wr
 
 
 def rows_of(space: Space[Any], obs: Any, name: str = "observation") -> tuple[NDArray[np.float32], bool]:
-    """Convert one observation of an environment, or a batch of them, to rows.
+    """Flatten one observation of an environment, or a batch of them, to rows ``[B, O]``.
 
     Returns:
         Rows ``[B, O]``, and whether `obs` was a single observation.

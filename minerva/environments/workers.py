@@ -171,20 +171,10 @@ class LocalGroup:
 
     def _make(self, factory: EnvFactory) -> gymnasium.Env[Any, Any]:
         try:
-            env: Any = factory()
-        except BaseException as error:
+            return make_env(factory, self.first_index + len(self.envs))
+        except BaseException:
             self.close()
-            text = error_text(error)
-            if isinstance(error, KeyboardInterrupt) or (isinstance(error, ValueError) and text):  # the user's mistake
-                raise
-            raise EnvironmentFailureError(
-                f"environment {self.first_index + len(self.envs)} could not be made by its factory: "
-                f"{type(error).__name__}{': ' * bool(text)}{text}"
-            ) from error
-        if not isinstance(env, gymnasium.Env):
-            self.close()
-            raise ValueError(f"env: the factory must return a gymnasium.Env, got {type(env).__name__}.")
-        return env
+            raise
 
     def _write_mask(self, i: int, info: dict[str, Any], ended: bool) -> None:
         row = self._outcome.observations[i, -self.mask_dim :]
@@ -196,6 +186,31 @@ class LocalGroup:
             return EnvironmentFailureError(f"{name}, in {what}: {error}")
         text = error_text(error)
         return EnvironmentFailureError(f"{name} raised {type(error).__name__} in {what}{': ' * bool(text)}{text}")
+
+
+def make_env(factory: EnvFactory, index: int = 0) -> gymnasium.Env[Any, Any]:
+    """Make one environment.
+
+    Args:
+        factory: Makes it.
+        index: Its number among the environments of a run, for errors.
+
+    Raises:
+        ValueError: The factory refuses its arguments, or returns something else.
+        EnvironmentFailureError: The factory failed.
+    """
+    try:
+        env: Any = factory()
+    except BaseException as error:
+        text = error_text(error)
+        if isinstance(error, KeyboardInterrupt) or (isinstance(error, ValueError) and text):  # the user's mistake
+            raise
+        raise EnvironmentFailureError(
+            f"environment {index} could not be made by its factory: {type(error).__name__}{': ' * bool(text)}{text}"
+        ) from error
+    if not isinstance(env, gymnasium.Env):
+        raise ValueError(f"env: the factory must return a gymnasium.Env, got {type(env).__name__}.")
+    return env
 
 
 def _space_of(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Space[Any]:
@@ -351,7 +366,7 @@ def _start_worker(
 
 
 def work(file_descriptor: int) -> None:
-    """Run one slice of the environments until the pipe closes (the main function of a worker process)."""
+    """Run a worker process: step its environments until the pipe closes."""
     connection = Connection(file_descriptor)
     group = None
     try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-OWN_GROUPS = ("charts", "eval", "losses", "train")
+OWN_GROUPS = ("charts", "eval", "losses", "time", "train")
 """The groups of metric names that are reserved for the run; reports rely on them."""
 
 

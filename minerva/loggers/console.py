@@ -1,7 +1,8 @@
-"""Show a run in the console: a live progress bar in a terminal, plain lines elsewhere."""
+"""Show a run in the console: a live progress bar in a terminal or a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import sys
@@ -11,12 +12,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from minerva.loggers.base import Logger
+from minerva.utils.notebook import LiveOutput, in_notebook
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
 _BAR_SECONDS = 0.25  # drawing takes about one millisecond: well under 1% of the run's time
+_NOTEBOOK_SECONDS = 0.5  # drawing takes a few milliseconds there
+_NOTEBOOK_WIDTH = 100
+_NOTEBOOK_HTML = '<pre style="font-family: monospace; white-space: pre; margin: 0">{code}</pre>'
 _RATE_SECONDS = 120.0  # the remaining time is estimated from the speed of the last two minutes
 # Metrics of the optimization's health: label, label in ASCII, and the metrics shown, where the run has them. The most
 # important come first, because a narrow terminal cuts the line.
@@ -37,8 +42,9 @@ class ConsoleLogger(Logger):
     For MPO and V-MPO it also shows the health of the optimization: multipliers, KL divergences divided by their bounds
     (of the mean / of the standard deviation), effective sample size, and skipped updates.
 
-    In a terminal this is a live bar. Elsewhere it is plain lines: one every few seconds, one at each evaluation and one
-    at the end. If the reader disappears (a closed pipe, a lost terminal), the output stops and the run continues.
+    In a terminal and in a notebook this is a bar that changes in place. Elsewhere it is plain lines: one every few
+    seconds, one at each evaluation and one at the end. If the reader disappears (a closed pipe, a lost terminal), the
+    output stops and the run continues.
 
     Args:
         total_steps: Environment steps at which the run ends.
@@ -67,11 +73,15 @@ class ConsoleLogger(Logger):
         self._closed = False
         self._shown_at: int | None = None  # the step of the newest plain line
         self._live: Live | None = None
+        self._notebook = LiveOutput() if stream is None and in_notebook() else None
         self._console: Console | None = None
         self._started = now = clock()
         # (time, step) about once per second: the window over which the speed is measured
         self._marks: deque[tuple[float, int]] = deque([(now, start_step)])
-        if self._out.is_terminal():
+        if self._notebook is not None:
+            self._every = _NOTEBOOK_SECONDS
+            self._show_in(self._notebook)
+        elif self._out.is_terminal():
             self._every = _BAR_SECONDS
             self._start_bar(own_stdout=stream is None)
         else:
@@ -103,8 +113,8 @@ class ConsoleLogger(Logger):
             self._out.line(text)
 
     def flush(self) -> None:
-        """Show the newest values in a terminal; plain lines keep their interval."""
-        if self._live is not None:
+        """Show the newest values in a bar; plain lines keep their interval."""
+        if self._live is not None or self._notebook is not None:
             self._show()
 
     def close(self) -> None:
@@ -115,6 +125,8 @@ class ConsoleLogger(Logger):
         if self._live is not None:
             self._live.stop()  # draws once more
             self._live = None
+        elif self._notebook is not None:
+            self._show_in(self._notebook)
         elif not self._shown_at == self._step >= self._total:  # otherwise the final evaluation has shown the last line
             self._out.line(self._line())
 
@@ -127,6 +139,8 @@ class ConsoleLogger(Logger):
                 self._marks.popleft()
         if self._live is not None:
             self._live.refresh()
+        elif self._notebook is not None:
+            self._show_in(self._notebook)
         else:
             self._out.line(self._line())
             self._shown_at = self._step
@@ -149,15 +163,15 @@ class ConsoleLogger(Logger):
         steps_per_second = self._metrics.get("charts/SPS", pace)
         facts = []
         if math.isfinite(steps_per_second) and steps_per_second > 0:
-            facts.append(f"{steps_per_second:,.0f} steps/s")
-        taken = _duration(self._clock() - self._started)
+            facts.append(f"{steps_per_second:,.0f} steps/s{self._evaluation_share()}")
+        taken = duration(self._clock() - self._started)
         if self._step >= self._total:
             facts.append(f"done in {taken}")
         elif self._closed:
             facts.append(f"stopped after {taken}")
         else:
-            # Not from charts/SPS, which leaves out the time of evaluations.
-            facts.append(f"{_duration((self._total - self._step) / pace)} left" if pace > 0 else "-:-- left")
+            # Not from charts/SPS, the mean of the whole run: speed may have changed.
+            facts.append(f"{duration((self._total - self._step) / pace)} left" if pace > 0 else "-:-- left")
         if "eval/return_mean" in self._metrics:
             text = f"evaluation {_number(self._metrics['eval/return_mean'])}"
             if "eval/return_std" in self._metrics:
@@ -166,6 +180,12 @@ class ConsoleLogger(Logger):
         if "train/episode_return" in self._metrics:
             facts.append(f"training {_number(self._metrics['train/episode_return'])}")
         return facts
+
+    def _evaluation_share(self) -> str:
+        """Say which part of the time evaluations took, where it is at least half a percent."""
+        whole, training = (self._metrics.get(f"charts/{name}", math.nan) for name in ("SPS", "SPS_training"))
+        share = 1 - whole / training if training > 0 else math.nan
+        return f" ({share:.0%} evaluating)" if share >= 0.005 else ""
 
     def _health(self) -> list[str]:
         """Return the health metrics of the optimization, as far as they are known."""
@@ -209,6 +229,16 @@ class ConsoleLogger(Logger):
             redirect_stderr=own_stdout and sys.stderr is not None and sys.stderr.isatty(),
         )
         self._live.start(refresh=True)
+
+    def _show_in(self, notebook: LiveOutput) -> None:
+        from rich.console import Console
+
+        canvas = Console(
+            file=io.StringIO(), record=True, width=_NOTEBOOK_WIDTH, color_system="truecolor", force_jupyter=False
+        )
+        canvas.print(self._bar())
+        text = canvas.export_text(clear=False).rstrip("\n")
+        notebook.show(canvas.export_html(code_format=_NOTEBOOK_HTML, inline_styles=True), text)
 
     def _bar(self) -> RenderableType:
         from rich.console import Group
@@ -317,7 +347,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Format seconds as m:ss, or as h:mm:ss from one hour."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

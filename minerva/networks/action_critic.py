@@ -27,7 +27,7 @@ class SmallInitLinear(nn.Linear):
 
 
 class Critic(nn.Module):
-    """Q(s, a) of executed actions: actions are clipped to the bounds first.
+    """MPO's critic Q(s, a) of executed actions: actions are clipped to the bounds first.
 
     Args:
         obs_dim: O.
@@ -58,5 +58,5 @@ class Critic(nn.Module):
 
 
 def bound(value: Any, act_dim: int) -> Tensor:
-    """Return a bound per action dimension, ``[A]``, from a number or an array."""
+    """Return an action bound per dimension, ``[A]``, from a number or an array."""
     return torch.as_tensor(value, dtype=torch.get_default_dtype()).reshape(-1).expand(act_dim).clone()

@@ -24,7 +24,7 @@ distributions of actions and the states after them, on NumPy."""
 
 
 class Architecture(NamedTuple):
-    """What an actor-critic is built of."""
+    """The parts that an actor-critic is built of."""
 
     policy_layer_sizes: Sequence[int]  # units of the policy's hidden layers
     value_layer_sizes: Sequence[int]  # units of the critic's; not used with a shared encoder
@@ -41,7 +41,7 @@ class Architecture(NamedTuple):
 
 
 class ActorCriticOutput(NamedTuple):
-    """What policy and critic say of observations."""
+    """The output of an actor-critic: parameters of the action distribution, values, and the recurrent state."""
 
     params: DistParams  # of the distributions of actions, [..., ·] each
     value: Tensor  # [...]

@@ -17,7 +17,7 @@ from minerva.networks.numpy_mlp import Array, NumpyMLP
 
 
 class DiagonalGaussianPolicy(nn.Module):
-    """A diagonal Gaussian over raw actions.
+    """MPO's policy: a diagonal Gaussian over raw actions, whose mean and deviation depend on the state.
 
     Raw actions are the Gaussian's samples, executed ones are clipped to the bounds. Densities are of raw actions;
     critics and environments see executed ones.
@@ -122,5 +122,5 @@ class DiagonalGaussianPolicy(nn.Module):
 
 
 def finite(x: Tensor) -> Tensor:
-    """Replace what is not a finite number by 0."""
+    """Replace numbers that are infinite or not a number by 0."""
     return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)

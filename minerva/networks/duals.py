@@ -21,7 +21,7 @@ def inverse_softplus(value: float) -> float:
 
 
 def positive(parameter: Tensor) -> Tensor:
-    """Map a dual variable's parameter to the variable.
+    """Map the free parameter of a dual variable to the variable, with a softplus.
 
     Args:
         parameter: x, any shape.
@@ -34,7 +34,9 @@ def positive(parameter: Tensor) -> Tensor:
 
 
 class Duals(nn.Module):
-    """Positive variables by name: a free parameter behind a softplus each. Optimizers keep it above `MINIMUM`.
+    """Temperatures and Lagrange multipliers by name, kept positive: a free parameter behind a softplus each.
+
+    Optimizers keep the parameters above `MINIMUM`.
 
     Args:
         starts: Where the parameter of each starts, before the softplus.

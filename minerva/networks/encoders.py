@@ -54,7 +54,7 @@ MakeEncoder = Callable[[], nn.Module]
 
 
 def encoder_kind(setting: str, space: Space[Any]) -> EncoderKind:
-    """Return which encoder a setting stands for: "auto" takes convolutions where there is an image."""
+    """Return which encoder the setting `encoder` stands for: "auto" takes convolutions where there is an image."""
     if setting == "auto":
         return "cnn" if contains_images(space) else "mlp"
     return cast(EncoderKind, setting)
@@ -69,7 +69,7 @@ def custom_encoder(make_encoder: MakeEncoder | None, in_dim: int) -> tuple[nn.Mo
     if make_encoder is None:
         raise ValueError(
             "encoder: 'custom' needs the function that builds it: pass make_encoder to the trainer, minerva.train or "
-            "minerva.load."
+            "minerva.load; on the command line --make-encoder module:function."
         )
     encoder = make_encoder()
     # In evaluation mode, so that statistics of BatchNorm take in nothing that was not observed.
@@ -101,7 +101,7 @@ def image_encoder(space: Space[Any]) -> NatureCNN | DictEncoder:
 
 
 class DictEncoder(nn.Module):
-    """Apply convolutions to each image of a dict; what is no image passes unchanged.
+    """Encode a dict of observations: convolutions for each image, everything else unchanged.
 
     Args:
         space: The dict's space.

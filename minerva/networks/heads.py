@@ -37,7 +37,7 @@ MAX_SAMPLE = math.atanh(ATANH_LIMIT)
 
 
 class ActionHead(ABC):
-    """A family of distributions over actions.
+    """Base class of action heads: a family of distributions over actions.
 
     Attributes:
         action_dim: A, entries of an action.
@@ -142,7 +142,7 @@ class ActionHead(ABC):
 
 
 def head_for(space: Space[Any]) -> ActionHead:
-    """Build the head for an action space; of a Box, a Gaussian that is not squashed.
+    """Build the action head for an action space; for a Box, a Gaussian that is not squashed.
 
     Raises:
         ValueError: There is no head for it.
@@ -162,7 +162,7 @@ def head_for(space: Space[Any]) -> ActionHead:
 
 
 class GaussianHead(ActionHead):
-    """A diagonal Gaussian with parameters (mean ``[..., A]``, log_std, broadcast to it).
+    """Gaussian action head: a diagonal Gaussian with parameters (mean ``[..., A]``, log_std, broadcast to it).
 
     Args:
         action_dim: A.
@@ -220,7 +220,7 @@ class GaussianHead(ActionHead):
 
 
 class SquashedGaussianHead(GaussianHead, nn.Module):
-    """A diagonal Gaussian whose samples pass through tanh and are scaled to the action bounds.
+    """Squashed Gaussian action head: samples pass through tanh and are scaled to the action bounds.
 
     Samples u are those of the Gaussian; actions a, on the environment's scale, are what it receives. Means and standard
     deviations belong to u, `log_prob` is the density of a. Entropy and divergences are those of the Gaussian.
@@ -321,7 +321,7 @@ class SquashedGaussianHead(GaussianHead, nn.Module):
 
 
 class MultiCategoricalHead(ActionHead):
-    """Choices, independent of each other; parameters (logits of all of them side by side, ``[..., Σ n]``,).
+    """Categorical action head: one or several independent choices, with their logits side by side, ``[..., Σ n]``.
 
     An action is the index of each choice.
 
@@ -376,7 +376,7 @@ def _add(parts: list[Tensor]) -> Tensor:
 
 
 class BernoulliHead(ActionHead):
-    """n switches, independent of each other; parameters (logits ``[..., n]``,). An action is 0 or 1 for each.
+    """Bernoulli action head: n independent switches with logits ``[..., n]``; an action is 0 or 1 for each.
 
     Args:
         n: Number of switches.

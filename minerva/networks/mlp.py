@@ -16,7 +16,7 @@ def orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
 
 
 class HiddenLayers(nn.Sequential):
-    """Hidden layers: Linear and an activation for each, orthogonal with gain sqrt(2).
+    """The hidden layers of an MLP: Linear and an activation for each, orthogonal with gain sqrt(2).
 
     Args:
         in_dim: Length of the input.

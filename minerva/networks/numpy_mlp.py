@@ -16,7 +16,7 @@ Array = NDArray[np.float32]
 
 
 class NumpyMLP:
-    """Run a `nn.Sequential` of Linear, LayerNorm, Tanh, ReLU, ELU and Identity layers on views of its own weights.
+    """Run an MLP on NumPy, on views of its weights: a `nn.Sequential` of Linear, LayerNorm, activations and Identity.
 
     The views share the module's storage, so they see what an optimizer or `load_state_dict` writes into it; the module
     must stay on the CPU. Results agree with the module's to float32 rounding.
@@ -41,7 +41,7 @@ class NumpyMLP:
 
 
 class NumpyLSTM:
-    """Run `LSTMCore.step` on views of the core's own weights; otherwise as `NumpyMLP`.
+    """Run an LSTM core on NumPy: `LSTMCore.step` on views of the core's own weights.
 
     Args:
         core: The module, on the CPU.
@@ -82,7 +82,7 @@ class NumpyLSTM:
 def noise_source(
     kind: Literal["normal", "uniform"], action_dim: int, generator: torch.Generator
 ) -> Callable[[int], Array]:
-    """Return a function that draws what n actions are sampled with, ``[n, A]``; its next call overwrites the result.
+    """Return a function that draws the noise to sample n actions with, ``[n, A]``; its next call overwrites the result.
 
     It draws what `torch.randn` or `torch.rand` would (of a CPU generator), but into storage that is used again.
     """

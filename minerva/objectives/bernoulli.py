@@ -13,7 +13,7 @@ from minerva.objectives.categorical import categorical_kl
 
 
 def bernoulli_log_prob(logits: Tensor, outcomes: Tensor) -> Tensor:
-    """Compute the log-probability of binary outcomes.
+    """Compute the log-probability of outcomes of independent Bernoulli variables.
 
     Args:
         logits: l, ``[..., A]``.
@@ -42,7 +42,9 @@ def bernoulli_entropy(logits: Tensor) -> Tensor:
 
 
 def bernoulli_kl(logits: Tensor, other: Tensor) -> Tensor:
-    """Compute KL(p ‖ q). Each entry is a categorical distribution of two outcomes with logits l and 0.
+    """Compute KL(p ‖ q) of independent Bernoulli variables.
+
+    Each entry is a categorical distribution of two outcomes with logits l and 0.
 
     Args:
         logits: Logits of p, ``[..., A]``.
@@ -57,7 +59,7 @@ def bernoulli_kl(logits: Tensor, other: Tensor) -> Tensor:
 
 
 def bernoulli_sample(logits: Tensor, uniform: Tensor) -> Tensor:
-    """Sample each binary entry.
+    """Sample independent Bernoulli variables.
 
     Args:
         logits: l, ``[..., A]``.
@@ -71,6 +73,6 @@ def bernoulli_sample(logits: Tensor, uniform: Tensor) -> Tensor:
 
 
 def bernoulli_mode(logits: Tensor) -> Tensor:
-    """Return the more likely outcome of each entry, 0 for a tie: ``[..., A]``."""
+    """Return the more likely outcome of each Bernoulli variable, 0 for a tie: ``[..., A]``."""
     # LaTeX: b_j = \mathbb{1}[ l_j > 0 ]
     return (logits > 0).to(logits.dtype)

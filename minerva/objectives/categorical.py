@@ -100,6 +100,6 @@ def categorical_sample(logits: Tensor, uniform: Tensor) -> Tensor:
 
 
 def categorical_mode(logits: Tensor) -> Tensor:
-    """Return the most likely outcome, the first for a tie: ``[..., n]`` to ``[...]``, int64."""
+    """Return the most likely outcome of a categorical distribution, the first for a tie: ``[...]``, int64."""
     # LaTeX: a = \arg\max_i l_i
     return logits.argmax(-1)

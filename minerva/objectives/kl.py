@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def kl_of_means(mean: Tensor, old_mean: Tensor, old_log_std: Tensor) -> Tensor:
-    """Compute KL(N(μ', σ') ‖ N(μ, σ')) per action dimension.
+    """Compute the KL divergence of Gaussians that differ in the mean, KL(N(μ', σ') ‖ N(μ, σ')), per dimension.
 
     Args:
         mean: μ, ``[..., A]``.
@@ -25,7 +25,7 @@ def kl_of_means(mean: Tensor, old_mean: Tensor, old_log_std: Tensor) -> Tensor:
 
 
 def kl_of_stds(log_std: Tensor, old_log_std: Tensor) -> Tensor:
-    """Compute KL(N(μ', σ') ‖ N(μ', σ)) per action dimension.
+    """Compute the KL divergence of Gaussians that differ in the deviation, KL(N(μ', σ') ‖ N(μ', σ)), per dimension.
 
     Args:
         log_std: log σ, ``[..., A]``.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def kl_penalty(alpha: Tensor, divergence: Tensor) -> Tensor:
-    """Compute the policy's penalty for the KL divergence; no gradient reaches the multiplier.
+    """Compute the policy's penalty for its KL divergence in the M-step, α D; no gradient reaches the multiplier α.
 
     Args:
         alpha: α, ``[A]`` or a scalar.

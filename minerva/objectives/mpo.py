@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def td_target(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
-    """Compute the temporal-difference target of the critic.
+    """Compute the temporal-difference target of MPO's critic.
 
     Args:
         rewards: r, ``[B]``; for n-step targets, their discounted sum.
@@ -88,7 +88,7 @@ def weighted_nll(log_probs: Tensor, weights: Tensor) -> Tensor:
 
 
 def kl_to_uniform(weights: Tensor) -> Tensor:
-    """Compute the KL divergence of the weights from uniform ones: how much of the E-step's bound is used.
+    """Compute the KL divergence of the E-step's weights from uniform ones: how much of its bound is used.
 
     Args:
         weights: q, ``[B, S]``.
@@ -102,7 +102,7 @@ def kl_to_uniform(weights: Tensor) -> Tensor:
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """Compute the entropy of the weights.
+    """Compute the entropy of the E-step's weights.
 
     Args:
         weights: q, ``[B, S]``.

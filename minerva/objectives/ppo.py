@@ -14,7 +14,7 @@ from minerva.objectives.weighted import weighted_mean
 
 
 def normalize_advantages(advantages: Tensor, weights: Tensor, unbiased: bool = True) -> Tensor:
-    """Center advantages and divide them by their standard deviation.
+    """Normalize advantages: center them and divide by their standard deviation.
 
     Args:
         advantages: A, any shape.
@@ -82,7 +82,7 @@ def kl_estimate(log_ratio: Tensor) -> Tensor:
 
 
 def is_clipped(log_ratio: Tensor, clip_ratio: Tensor | float) -> Tensor:
-    """Return which samples are outside the clip range.
+    """Return which samples have a probability ratio outside the clip range.
 
     Args:
         log_ratio: log ρ, ``[B]``.

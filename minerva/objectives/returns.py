@@ -21,7 +21,7 @@ class Advantages(NamedTuple):
 
 
 def backward_recursion(terms: Tensor, decays: Tensor, last: Tensor) -> Tensor:
-    """Solve a linear recursion backward in time.
+    """Solve a linear recursion backward in time, x_t = b_t + c_t x_{t+1}.
 
     Args:
         terms: b, ``[T, N]``.

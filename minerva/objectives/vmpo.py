@@ -16,7 +16,7 @@ from minerva.objectives.weighted import weighted_mean, weighted_variance
 
 
 def normalize_advantages(advantages: Tensor, counted: Tensor) -> Tensor:
-    """Center advantages and divide them by their population standard deviation.
+    """Normalize advantages: center them and divide by their population standard deviation.
 
     Args:
         advantages: A, ``[B]``.
@@ -47,7 +47,7 @@ def scale_advantages(advantages: Tensor, restarting_weights: Tensor, temperature
 
 
 class Selection(NamedTuple):
-    """The samples that the E-step keeps."""
+    """The samples that V-MPO's E-step keeps."""
 
     weights: Tensor  # w̄, [B]
     threshold: Tensor  # τ, scalar: the smallest scaled advantage that is kept
@@ -87,14 +87,14 @@ def select_top(scaled: Tensor, restarting_weights: Tensor, fraction: float) -> S
 
 
 class EStep(NamedTuple):
-    """The weights of the M-step and the loss of their temperature."""
+    """The result of V-MPO's E-step: the weights of the M-step and the loss of their temperature."""
 
     weights: Tensor  # ψ, [B], summing to 1; no gradient
     temperature_loss: Tensor  # L_η, scalar
 
 
 def e_step(scaled: Tensor, selected: Tensor, importance_weights: Tensor, temperature: Tensor, epsilon: float) -> EStep:
-    """Weigh the kept samples by their advantages (Song et al. 2020, eq. 3-4).
+    """Compute V-MPO's E-step: weigh the kept samples by their advantages (Song et al. 2020, eq. 3-4).
 
     Args:
         scaled: s, ``[B]``, scaled by the same temperature.

@@ -23,6 +23,20 @@ def weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
     return (weights * x).sum() / weights.sum().clamp(min=1)
 
 
+def weighted_sum(x: Tensor, weights: Tensor) -> Tensor:
+    """Compute a part of a mean that is taken over more samples than these: the sum of all parts is the mean.
+
+    Args:
+        x: Any shape.
+        weights: w, the same shape; over all samples, those of the other parts included, they sum to 1.
+
+    Returns:
+        A scalar.
+    """
+    # LaTeX: \sum_b w_b x_b
+    return (weights * x).sum()
+
+
 def weighted_variance(x: Tensor, weights: Tensor) -> Tensor:
     """Compute the population variance over the samples that count (0 if none does).
 

@@ -3,7 +3,7 @@
 from minerva.report.curves import plot_curves
 from minerva.report.runs import RunRecord, Series, read_run
 from minerva.report.statistics import Summary, summarize
-from minerva.report.tables import episodes_table, evaluation_table
+from minerva.report.tables import episodes_table, evaluation_table, results_table
 
 __all__ = [
     "RunRecord",
@@ -13,5 +13,6 @@ __all__ = [
     "evaluation_table",
     "plot_curves",
     "read_run",
+    "results_table",
     "summarize",
 ]

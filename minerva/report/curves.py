@@ -22,6 +22,8 @@ FloatArray = NDArray[np.float64]
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 _GRID_POINTS = 200
+_BAND_ROOM = 0.5
+"""How far beyond the curves of the runs an axis shows their interval, as a share of the curves' range."""
 
 # Okabe and Ito's palette, which is safe for color-blind readers; the strongest colors come first.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -128,7 +130,8 @@ def plot_curves(
                     _draw_run(axes, group, metric, colors[group.label], alone=len(runs) == 1)
                 else:
                     _draw_seeds(axes, group, metric, colors[group.label])
-            _label(axes, groups, metric, bottom=k + columns >= len(panels), left=k % columns == 0)
+            cut = _cut_bands(axes, groups, metric)
+            _label(axes, groups, metric, bottom=k + columns >= len(panels), left=k % columns == 0, cut=cut)
             axes.set_title(title if title and len(panels) == 1 else env_id)
             facts = [env_id] if title and len(panels) == 1 else []
             if len(runs) == 1:
@@ -237,7 +240,25 @@ def _draw_seeds(axes: Axes, group: Group, metric: str, color: str) -> None:
     axes.plot(grid, mean, color=color, linewidth=2.2, marker=_marker(grid), label=label, zorder=3)
 
 
-def _label(axes: Axes, groups: Sequence[Group], metric: str, *, bottom: bool, left: bool) -> None:
+def _cut_bands(axes: Axes, groups: Sequence[Group], metric: str) -> bool:
+    """Let the runs decide what the axis shows, not an interval of two seeds, which is many times as wide.
+
+    Returns:
+        Whether intervals are cut.
+    """
+    if all(len(group.runs) == 1 for group in groups):
+        return False
+    curves = [_mean_per_step(run.metrics[metric])[1] for group in groups for run in group.runs]
+    low, high = min(curve.min() for curve in curves), max(curve.max() for curve in curves)
+    room = _BAND_ROOM * (high - low)
+    bottom, top = axes.get_ylim()
+    if low == high or (bottom >= low - room and top <= high + room):
+        return False
+    axes.set_ylim(max(bottom, low - room), min(top, high + room))
+    return True
+
+
+def _label(axes: Axes, groups: Sequence[Group], metric: str, *, bottom: bool, left: bool, cut: bool) -> None:
     """Label a panel's axes and lines."""
     from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
@@ -251,8 +272,10 @@ def _label(axes: Axes, groups: Sequence[Group], metric: str, *, bottom: bool, le
     axes.tick_params(length=0)
     axes.margins(x=0.015)
     of_seeds = any(len(group.runs) > 1 for group in groups)
-    head = "mean and 95% interval" if of_seeds else None
-    legend = axes.legend(loc="best", handlelength=1.6, alignment="left", title=head, title_fontsize=8)
+    head = f"mean and 95% interval{' (cut)' * cut}" if of_seeds else None
+    # Where the band fills the panel, no place in it is free.
+    place: Any = {"loc": "upper left", "bbox_to_anchor": (0, -0.16)} if cut else {"loc": "best"}
+    legend = axes.legend(**place, handlelength=1.6, alignment="left", title=head, title_fontsize=8)
     legend.get_title().set_color(_GREY)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,8 +58,9 @@ def group_runs(
         panels.setdefault(run.env_id, {}).setdefault(key, []).append(run)
     return {
         env_id: [
-            Group(key[0] if labels is not None else label, _one_per_seed(members))
+            Group(name, _one_per_seed(name, members))
             for (key, members), label in zip(groups.items(), _labels(list(groups), fields), strict=True)
+            for name in [label if labels is None else key[0]]
         ]
         for env_id, groups in panels.items()
     }
@@ -72,10 +73,14 @@ def algorithm_name(algorithm: str) -> str:
 
 def _settings(run: RunRecord) -> dict[str, Any]:
     """Return a run's settings, with its length where that changes the result: schedules end with the run."""
-    scheduled = run.config.get("anneal_lr") or any(
-        isinstance(value, str) and value.startswith(_SCHEDULES) for value in run.config.values()
+    return {**run.config, **({"total_steps": run.total_steps} if is_scheduled(run.config) else {})}
+
+
+def is_scheduled(config: Mapping[str, Any]) -> bool:
+    """Return whether some setting changes over a run, so that the length of the run changes its result."""
+    return bool(config.get("anneal_lr")) or any(
+        isinstance(value, str) and value.startswith(_SCHEDULES) for value in config.values()
     )
-    return {**run.config, **({"total_steps": run.total_steps} if scheduled else {})}
 
 
 def _fields_of(
@@ -118,8 +123,8 @@ def _short(value: str) -> str:
     return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
 
 
-def _one_per_seed(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the longest run of each seed."""
+def _one_per_seed(label: str, runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the longest run of each seed of a group."""
     longest: dict[int, RunRecord] = {}
     for run in runs:
         rival = longest.get(run.seed)
@@ -129,8 +134,8 @@ def _one_per_seed(runs: Sequence[RunRecord]) -> list[RunRecord]:
         kept, dropped = (run, rival) if _length(run) > _length(rival) else (rival, run)
         longest[run.seed] = kept
         warnings.warn(
-            f"seed {run.seed} of {run.env_id} is there twice with the same settings: {kept.folder} counts, "
-            f"{dropped.folder} does not",
+            f"seed {run.seed} of {run.env_id} is there twice in {label!r}: {kept.folder} counts, {dropped.folder} does "
+            "not",
             UserWarning,
             stacklevel=4,
         )

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of n returns."""
+    """Summary statistics of n returns."""
 
     n: int
     """Number of returns."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from minerva.report.statistics import Summary
+from minerva.report.statistics import Summary, mean_interval
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 def evaluation_table(summary: Summary, title: str) -> Table:
-    """Build a table of the statistics of an evaluation, one per row."""
+    """Build a table of the statistics of an evaluation, one per row, for the terminal."""
     table = _table(title)
     table.add_column("Return", no_wrap=True)
     table.add_column(f"{summary.n:,} episode{'s' if summary.n != 1 else ''}", justify="right", no_wrap=True)
@@ -36,6 +36,28 @@ def episodes_table(returns: Sequence[float], lengths: Sequence[int]) -> Table:
         table.add_column(name, justify="right")
     for k, (value, length) in enumerate(zip(returns, lengths, strict=True), start=1):
         table.add_row(str(k), _number(value), f"{length:,}")
+    return table
+
+
+def results_table(returns: Mapping[str, Sequence[float]], title: str) -> Table:
+    """Build a table of experiments: number of seeds, mean return and its 95% interval.
+
+    Args:
+        returns: The return of each seed, at least one, by experiment.
+        title: The table's title.
+    """
+    import numpy as np
+    from rich.text import Text
+
+    table = _table(title)
+    table.add_column("Runs", overflow="fold")
+    for name in ("Seeds", "Mean", "95% interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, values in returns.items():
+        column = np.array(values)[:, None]
+        (low,), (high,) = mean_interval(column)
+        interval = f"{_number(low)} to {_number(high)}" if math.isfinite(low) else "unknown"  # of a single seed
+        table.add_row(Text(name), str(len(values)), _number(column.mean()), interval)
     return table
 
 

@@ -25,7 +25,7 @@ two; more are needed only where most transitions are not finite, and then the ol
 
 
 class Transitions(NamedTuple):
-    """A batch for n-step targets, each over k ≤ n steps."""
+    """A batch from the replay buffer for n-step targets, each over k ≤ n steps."""
 
     obs: NDArray[np.float32]  # [B, O]
     actions: NDArray[np.float32]  # [B, A], raw: before clipping to the box
@@ -35,7 +35,7 @@ class Transitions(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Sequences of T successive transitions of one episode; after its last real step, a window repeats that step."""
+    """Sequences from the replay buffer: T successive steps of one episode, the last one repeated after its end."""
 
     obs: NDArray[np.float32]  # [B, T, O]
     actions: NDArray[np.float32]  # [B, T, A], raw
@@ -47,7 +47,7 @@ class Windows(NamedTuple):
 
 
 class ReplayBuffer:
-    """Store the newest transitions of N environments and sample them uniformly.
+    """Replay buffer: store the newest transitions of N environments and sample them uniformly.
 
     Each observation is stored once: slot t of an environment holds ``obs[t]`` and the action taken there, and its
     successor is the observation in slot t + 1. The slot at the head of the ring holds the current observation.

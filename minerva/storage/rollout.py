@@ -16,7 +16,7 @@ Values = NDArray[Any] | Tensor
 
 
 class RolloutBuffer:
-    """Store a rollout, step by step.
+    """Rollout buffer: store T steps of N environments, step by step.
 
     Observations are stored as the policy saw them, and there is one more of them than there are steps: ``obs[t + 1]``
     is what step t returned, and the last one becomes ``obs[0]`` of the next rollout. Observations and actions are

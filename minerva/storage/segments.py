@@ -42,7 +42,7 @@ class DamagedReplayError(ValueError):
 def save(
     folder: Path, known: list[Entry], begin: int, end: int, steps: int, copy: Callable[[int, int], NDArray[Any]]
 ) -> list[Entry]:
-    """Write the steps of ``[begin, end)`` that the folder does not hold yet.
+    """Write the steps ``[begin, end)`` of a replay buffer that the folder does not hold yet.
 
     Args:
         folder: Folder of the files; created if it does not exist.
@@ -89,7 +89,7 @@ def save(
 def load(
     folder: Path, entries: list[Entry], begin: int, end: int, layout: Callable[[int], np.dtype[Any]]
 ) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Read segments one at a time and check each checksum.
+    """Read the segments of a saved replay buffer one at a time, and check each checksum.
 
     Args:
         folder: Folder of the files.
@@ -119,7 +119,7 @@ def load(
 
 
 def clean(folder: Path, entries: list[Entry]) -> None:
-    """Delete all segments of the folder but these, including partly written ones.
+    """Delete all segments in the folder of a replay buffer except these, including partly written ones.
 
     Other files stay. A file that cannot be deleted is ignored.
     """

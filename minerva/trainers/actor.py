@@ -29,7 +29,7 @@ PolicyNetwork = ActorCritic | DiagonalGaussianPolicy
 
 
 class Shapes(NamedTuple):
-    """What shapes an agent's networks, besides the config."""
+    """The sizes and bounds that shape an agent's networks, besides the config."""
 
     observation_space: Space[Any]  # before flattening
     action_space: Space[Any]  # of one environment
@@ -118,7 +118,7 @@ class ActingPolicy:
         self._state: Tensor | None = None
 
     def reset(self) -> None:
-        """Forget the recurrent state: episodes begin."""
+        """Reset the recurrent state: episodes begin."""
         self._state = None
 
     @torch.no_grad()

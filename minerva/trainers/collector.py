@@ -13,7 +13,8 @@ from torch import Tensor
 from minerva.environments import BatchedEnvironment, RewardNormalizer, Step
 from minerva.storage.replay import ReplayBuffer
 from minerva.storage.rollout import RolloutBuffer
-from minerva.utils.running_norm import RunningNorm
+from minerva.utils.ranks import ALONE, Ranks
+from minerva.utils.running_norm import FrozenNorm, RunningNorm
 from minerva.utils.structure import anything, check, expect, optional
 
 Act = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
@@ -28,9 +29,11 @@ class RolloutCollector:
         env: The environments.
         rollout: The buffer.
         actor: How to act.
-        obs_normalizer: Takes in every observation once and normalizes it with the statistics of that moment.
-        reward_normalizer: The same for rewards, restarting steps left out. It runs when the rollout is full; until then
-            the buffer holds raw rewards.
+        obs_normalizer: Takes in every observation once and normalizes it with the statistics of that moment; with
+            several processes, with those from before the rollout.
+        reward_normalizer: The same for rewards, restarting steps left out, of the environments of all processes. It
+            runs when the rollout is full; until then the buffer holds raw rewards.
+        ranks: The processes that collect a rollout together, each of its own environments.
     """
 
     def __init__(
@@ -40,11 +43,15 @@ class RolloutCollector:
         actor: Act,
         obs_normalizer: RunningNorm | None,
         reward_normalizer: RewardNormalizer | None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.env = env
         self.rollout = rollout
         self.actor = actor
-        self._obs_normalizer = obs_normalizer
+        self._ranks = ranks
+        self._own = slice(ranks.rank * env.num_envs, (ranks.rank + 1) * env.num_envs)  # of all environments
+        self._frozen = FrozenNorm(obs_normalizer) if ranks.count > 1 and obs_normalizer is not None else None
+        self._obs_normalizer = self._frozen or obs_normalizer
         self._reward_normalizer = reward_normalizer
         self._on_gpu = rollout.obs.device.type != "cpu"
         self._chosen: tuple[Any, Any] | None = None  # actions and recurrent state, until their step has succeeded
@@ -72,15 +79,29 @@ class RolloutCollector:
             step.restarting,
             recurrent_state,
         )
-        if rollout.full and self._reward_normalizer is not None:
+        if rollout.full and self._reward_normalizer is not None and self._ranks.count == 1:
             self._normalize_rewards(self._reward_normalizer)
         return step
 
+    def merge(self) -> None:
+        """Bring the normalizers of all processes up to date with the full rollout of each; for one, they are.
+
+        Not in `step`: there, another process may fail and not come.
+        """
+        if self._frozen is not None:
+            for moments in self._ranks.gather(self._frozen.take()):
+                self._frozen.norm.merge(moments)
+        if self._reward_normalizer is not None and self._ranks.count > 1:
+            carried = self._reward_normalizer.discounted_return
+            carried.copy_(self._ranks.whole(carried[self._own]))
+            self._normalize_rewards(self._reward_normalizer)
+
     def _normalize_rewards(self, normalizer: RewardNormalizer) -> None:
         rollout = self.rollout
-        ended, restarting = (rollout.terminated + rollout.truncated).numpy() > 0, rollout.restarting.numpy() > 0
-        rewards = normalizer.normalize_all(rollout.rewards.double().numpy(), ended, restarting)
-        rollout.rewards.copy_(torch.from_numpy(rewards))
+        parts = torch.stack([rollout.rewards, rollout.terminated + rollout.truncated, rollout.restarting])  # [3, T, N]
+        rewards, ended, restarting = torch.cat(self._ranks.gather(parts), dim=-1).double().numpy()
+        normalized = normalizer.normalize_all(rewards, ended > 0, restarting > 0)
+        rollout.rewards.copy_(torch.from_numpy(normalized[:, self._own]))
 
     def _normalize(self, observations: NDArray[Any]) -> Any:
         if self._obs_normalizer is not None:
@@ -96,11 +117,13 @@ class RolloutCollector:
     def state_dict(self) -> dict[str, Any]:
         """Return environments, the partial rollout and the reward normalizer (the other one is the agent's)."""
         normalizer = self._reward_normalizer
+        unmerged = {} if self._frozen is None else {"unmerged": self._frozen.moments.clone()}
         return {
             "env": self.env.state_dict(),
             "chosen": None if self._chosen is None else [torch.as_tensor(part).clone().cpu() for part in self._chosen],
             "rollout": self.rollout.state_dict(),
             "reward_normalizer": None if normalizer is None else normalizer.state_dict(),
+            **unmerged,
         }
 
     def check_state(self, state: Any, name: str) -> None:
@@ -121,6 +144,8 @@ class RolloutCollector:
             self._chosen = actions, recurrent_state
         if self._reward_normalizer is not None:
             self._reward_normalizer.load_state_dict(state["reward_normalizer"])
+        if self._frozen is not None:
+            self._frozen.moments = state["unmerged"].clone()
         note = self.env.load_state_dict(state["env"])
         self._truncate_lost_episodes()
         return note
@@ -145,8 +170,9 @@ class RolloutCollector:
         if rollout.position > 0:
             t = rollout.position - 1
             rollout.truncated[t, fresh & (rollout.terminated[t] == 0)] = 1
-        if self._reward_normalizer is not None and (rollout.position == 0 or rollout.full):  # it is up to date
-            self._reward_normalizer.discounted_return[fresh] = 0
+        up_to_date = rollout.position == 0 or (rollout.full and self._ranks.count == 1)
+        if self._reward_normalizer is not None and up_to_date:
+            self._reward_normalizer.discounted_return[self._own][fresh] = 0
 
 
 class ReplayCollector:

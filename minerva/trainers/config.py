@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from minerva.utils.fields import check_fields
 from minerva.utils.ranges import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range, UnitInterval
 from minerva.utils.schedules import plain_schedule
+from minerva.utils.suggestions import suggest
 
+_ARGUMENTS = ("seed", "device", "make_encoder")
+"""Arguments of trainers besides the settings, which are suggested where they were meant."""
+_ARGUMENTS_OF_TRAIN = ("total_steps", "out_dir", "callbacks")
 DEFAULT_TOTAL_STEPS = 1_000_000
 """Length of a run if neither a preset nor the user names one."""
 
@@ -29,6 +32,14 @@ MAX_UNITS = 2**14
 MAX_REPEATS = 100_000
 """How often an update may use the same data."""
 
+FREE_FIELDS = frozenset(
+    {
+        "checkpoint_interval", "checkpoint_minutes", "console", "full_tensorboard_log", "num_workers", "tensorboard",
+        "vectorization", "wandb", "wandb_project",
+    }
+)  # fmt: skip
+"""Fields that may differ when a run is started or resumed again: they change neither weights nor logged values."""
+
 Threads = Annotated[int, Range(1, MAX_THREADS)]
 Rows = Annotated[int, Range(1, MAX_ROWS)]
 Repeats = Annotated[int, Range(1, MAX_REPEATS)]
@@ -37,7 +48,7 @@ LayerSizes = Annotated[tuple[int, ...], Range(1, MAX_UNITS)]
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What every algorithm has: environments, evaluation, checkpoints, tracking, the optimizer."""
+    """The settings of every algorithm: environments, evaluation, checkpoints, tracking, the optimizer."""
 
     # Environments
 
@@ -112,6 +123,13 @@ class RunConfig:
         if self.full_tensorboard_log and not self.tensorboard:
             raise ValueError("full_tensorboard_log: needs tensorboard, got True without it; switch both on.")
 
+    def check_ranks(self, count: int) -> None:
+        """Raise a `ValueError` if a run with these settings cannot be trained by so many processes together."""
+        raise ValueError(
+            f"ranks: this algorithm is trained by one process, got {count} of them (torchrun); start one, or use ppo "
+            "or vmpo."
+        )
+
     @classmethod
     def from_fields(cls, base: Self | None, fields: dict[str, Any]) -> Self:
         """Build a config from keyword arguments, on top of another config where one is given.
@@ -122,10 +140,20 @@ class RunConfig:
         known = [f.name for f in dataclasses.fields(cls)]
         for name in fields:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=3)
-                hint = f"Did you mean {', '.join(near)}?" if near else f"The fields are {', '.join(known)}."
+                near = suggest(name, [*known, *_ARGUMENTS, *_ARGUMENTS_OF_TRAIN])
+                hint = f"Did you mean {' or '.join(near)}?" if near else f"The fields are {', '.join(known)}."
+                if name in _ARGUMENTS_OF_TRAIN:
+                    hint = f"It is an argument of train: trainer.train({name}=…)."
                 raise ValueError(f"{name}: not a setting of {cls.__name__}. {hint}")
         return dataclasses.replace(base, **fields) if base is not None else cls(**fields)
+
+    def check_length(self, total_steps: int) -> None:
+        """Raise a `ValueError` if a run of so many steps would learn nothing."""
+        raise NotImplementedError
+
+    def final_step(self, total_steps: int) -> int:
+        """Return the environment step at which a run of so many steps ends."""
+        raise NotImplementedError
 
     def to_plain(self) -> dict[str, Any]:
         """Return the fields as plain values (tuples as lists, functions by a word), for checkpoints and JSON."""
@@ -141,7 +169,7 @@ class RunConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig(RunConfig):
-    """What PPO and V-MPO have in common: an actor-critic, and rollouts."""
+    """The settings that PPO and V-MPO share: an actor-critic, and rollouts."""
 
     # Networks
 
@@ -183,10 +211,27 @@ class OnPolicyConfig(RunConfig):
         if self.lstm_units and self.compile is True:
             raise ValueError("compile: True is not for recurrent policies (lstm_units); use 'auto' or False.")
 
+    def check_ranks(self, count: int) -> None:
+        if self.num_envs % count:
+            raise ValueError(
+                f"num_envs: must be divisible by the number of processes that share them, {count}, got "
+                f"{self.num_envs}; try {-(-self.num_envs // count) * count}."
+            )
+
     @property
     def batch_size(self) -> int:
         """Samples per rollout."""
         return self.rollout_steps * self.num_envs
+
+    def check_length(self, total_steps: int) -> None:
+        if total_steps < self.batch_size:
+            raise ValueError(
+                f"total_steps: must be at least rollout_steps * num_envs = {self.batch_size:,}, one rollout, got "
+                f"{total_steps:,}: nothing would be learned."
+            )
+
+    def final_step(self, total_steps: int) -> int:
+        return total_steps // self.batch_size * self.batch_size
 
     @property
     def passes(self) -> int:
@@ -205,7 +250,7 @@ class OnPolicyConfig(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig(RunConfig):
-    """What an algorithm that learns from a replay buffer has."""
+    """The settings of an algorithm that learns from a replay buffer."""
 
     # Replay
 
@@ -247,3 +292,13 @@ class OffPolicyConfig(RunConfig):
                 f"batch_size: must be at most replay_size = {self.replay_size}, of which the replay buffer "
                 f"will hold {held * self.num_envs} (as many of each environment); got {self.batch_size}."
             )
+
+    def check_length(self, total_steps: int) -> None:
+        if total_steps <= self.update_after:
+            raise ValueError(
+                f"total_steps: must be more than update_after = {self.update_after:,}, the steps before an update, got "
+                f"{total_steps:,}: nothing would be learned."
+            )
+
+    def final_step(self, total_steps: int) -> int:
+        return -(-total_steps // self.num_envs) * self.num_envs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings as python_warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from minerva.utils.structure import check, dict_of, list_of
 
 @dataclass(frozen=True)
 class Rule:
-    """The range of a metric outside of which learning is broken.
+    """A health rule: the range of a metric outside of which learning is broken.
 
     Attributes:
         name: The rule's name.
@@ -77,7 +77,7 @@ class Health:
         check(state, {"warned": list_of(""), "in_a_row": dict_of(0), "newest": dict_of(0.0)}, name)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load it; rules that are not among these are ignored."""
+        """Load a state that `state_dict` returned; rules that are not among these are ignored."""
         self._warned = {name for name in state["warned"] if name in self._in_a_row}
         self._in_a_row = {name: state["in_a_row"].get(name, 0) for name in self._in_a_row}
         self._newest = {name: state["newest"].get(name, 0.0) for name in self._newest}
@@ -92,18 +92,18 @@ MAX_DUAL = 1e5
 
 
 def kl_rule(name: str, metric: str, what: str, bound: str, remedy: str) -> Rule:
-    """Return the rule that a KL divergence stays near its bound."""
+    """Return the health rule that a KL divergence stays near its bound."""
     warning = f"the policy{what} has moved {{value}} times as far as {bound} allows. Try {remedy}."
     return Rule(name, metric, warning, above=MAX_KL_RATIO)
 
 
 def exploded_rule(name: str, metric: str, what: str, consequence: str, remedy: str) -> Rule:
-    """Return the rule that a dual variable does not explode."""
+    """Return the health rule that a dual variable does not explode."""
     return Rule(name, metric, f"{what} {{value}}), so that {consequence}. Try {remedy}.", above=MAX_DUAL)
 
 
 def floor_rule(metric: str, reason: str, remedy: str) -> Rule:
-    """Return the rule that the temperature stays above its floor."""
+    """Return the health rule that the temperature stays above its floor."""
     warning = (
         f"the temperature has fallen to its floor (eta {{value}}) and will hardly rise again. {reason}Try {remedy}."
     )
@@ -111,7 +111,7 @@ def floor_rule(metric: str, reason: str, remedy: str) -> Rule:
 
 
 def skipped_rule(lower: str) -> Rule:
-    """Return the rule that batches are not skipped all the time; `lower` names the settings to lower."""
+    """Return the health rule that batches are not skipped all the time; `lower` names the settings to lower."""
     return Rule(
         "skipped",
         "health/skipped",
@@ -123,7 +123,7 @@ def skipped_rule(lower: str) -> Rule:
 
 
 def saturation_rule(bounds: str) -> Rule:
-    """Return the rule that dual variables stay above their floor; `bounds` names the settings of the KL bounds."""
+    """Return the health rule that dual variables stay above their floor; `bounds` names the KL bounds' settings."""
     return Rule(
         "dual_saturation",
         "health/dual_saturation",
@@ -134,18 +134,21 @@ def saturation_rule(bounds: str) -> Rule:
     )
 
 
-def warn_about_skipped(count: int, seen: int | None = None) -> None:
-    """Warn about batches that were skipped: the first five, then every hundredth.
+def warn_about_skipped(count: int, seen: int | None = None, warn: Callable[[str], None] | None = None) -> None:
+    """Warn about batches that were skipped because of values that are not finite: the first five, then every hundredth.
 
     Args:
         count: How many in all.
         seen: How many of them there were at the last call; by default all but one.
+        warn: What tells the user; `warnings.warn` by default.
     """
     seen = count - 1 if seen is None else seen
     if seen < 5 or count // 100 > seen // 100:
-        python_warnings.warn(
+        text = (
             f"a batch gave a number that is not finite and was skipped ({count} so far); nothing was changed by it. "
-            "If this continues, try lower learning rates, or look at the environment's rewards",
-            RuntimeWarning,
-            stacklevel=3,
+            "If this continues, try lower learning rates, or look at the environment's rewards"
         )
+        if warn is not None:
+            warn(text)
+        else:
+            python_warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -25,6 +25,7 @@ def on_policy_loop(trainer: OnPolicyTrainer, run: Run, total_updates: int) -> No
             break
         run.callbacks.on_rollout_end(trainer)
         with run.updating(1), as_global_generator(trainer.layer_noise):
+            trainer.collector.merge()
             metrics = trainer.update(total_updates)
             rollout.carry_over()
         run.update_done(metrics)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,16 @@ import numpy as np
 from gymnasium import spaces
 
 from minerva.callbacks import CallbackLike
-from minerva.environments.ids import EnvFactory
+from minerva.environments.ids import EnvLike
+from minerva.networks.encoders import contains_images
 from minerva.storage.replay import ReplayBuffer
 from minerva.trainers.actor import Actor
 from minerva.trainers.collector import ReplayCollector
 from minerva.trainers.config import OffPolicyConfig
 from minerva.trainers.health import warn_about_skipped
 from minerva.trainers.loop import off_policy_loop
-from minerva.trainers.run import Run, TrainingResult
+from minerva.trainers.result import TrainingResult
+from minerva.trainers.run import Run
 from minerva.trainers.trainer import Trainer
 from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import check_numpy_generator_state, spawn_seed
@@ -28,7 +29,7 @@ from minerva.utils.seeding import check_numpy_generator_state, spawn_seed
 
 @dataclass
 class UpdateSchedule:
-    """When updates are due, counted in transitions that can be learned from."""
+    """The schedule of off-policy updates: when they are due, counted in transitions that can be learned from."""
 
     start: int  # transitions from which on updates are owed
     counted: int = 0  # transitions that are accounted for
@@ -51,7 +52,7 @@ class UpdateSchedule:
 
 
 class OffPolicyTrainer(Trainer):
-    """A trainer that makes updates on batches from a replay buffer, which it fills (arguments as for `Trainer`)."""
+    """A trainer that learns from batches of a replay buffer, which it fills; arguments are those of `Trainer`."""
 
     drops_non_finite: ClassVar[bool] = True
     config: OffPolicyConfig
@@ -59,7 +60,7 @@ class OffPolicyTrainer(Trainer):
 
     def __init__(
         self,
-        env_id: str | EnvFactory,
+        env_id: EnvLike,
         seed: int = 42,
         device: str = "auto",
         config: OffPolicyConfig | None = None,
@@ -87,14 +88,20 @@ class OffPolicyTrainer(Trainer):
                 f"replay_size: there is not enough memory for {config.replay_size:,} transitions; choose a smaller one."
             ) from error
 
-    def _check_action_space(self) -> int:
+    def _check_spaces(self) -> int:
         space = self.env.action_space
         if not isinstance(space, spaces.Box):
             raise ValueError(
                 f"env: {self.env_name} has the action space {space}; {self.algorithm} is for a Box (continuous "
                 "actions). Choose such an environment, or use ppo or vmpo."
             )
-        return super()._check_action_space()
+        if contains_images(self.env.raw_observation_space):
+            raise ValueError(
+                f"env: {self.env_name} has images as observations ({self.env.raw_observation_space}), and "
+                f"{self.algorithm} has no image encoder. Use ppo or vmpo, which have one, or turn the images into "
+                "vectors (gymnasium.wrappers.FlattenObservation)."
+            )
+        return super()._check_spaces()
 
     # What an algorithm provides
 
@@ -154,16 +161,6 @@ class OffPolicyTrainer(Trainer):
     def gradient_steps(self, total_steps: int) -> float:
         return self.config.updates_per_step * total_steps
 
-    def check_length(self, total_steps: int) -> None:
-        if total_steps <= self.config.update_after:
-            raise ValueError(
-                f"total_steps: must be more than update_after = {self.config.update_after:,}, the steps before an "
-                f"update, got {total_steps:,}: nothing would be learned."
-            )
-
-    def final_step(self, total_steps: int) -> int:
-        return -(-total_steps // self.config.num_envs) * self.config.num_envs
-
     @property
     def unit(self) -> str:
         return f"steps of {self.config.num_envs:,} environments"
@@ -200,7 +197,7 @@ class OffPolicyTrainer(Trainer):
         schedule.next_log = (self.env_steps // self.config.log_interval + 1) * self.config.log_interval
         skipped = self.skipped_updates
         if skipped > schedule.skipped_seen:
-            warn_about_skipped(skipped, schedule.skipped_seen)
+            warn_about_skipped(skipped, schedule.skipped_seen, self.warn)
             schedule.skipped_seen = skipped
         counts = {"health/skipped": float(skipped), "health/dropped": float(self.replay.dropped)}
         metrics = {**self.metrics_of(result), **counts}
@@ -212,11 +209,7 @@ class OffPolicyTrainer(Trainer):
         if dropped == seen:
             return
         if seen < 5 or dropped // 100 > seen // 100:
-            warnings.warn(
-                f"{self.env_name} returned a transition that is not finite; it is dropped ({dropped} so far)",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self.warn(f"{self.env_name} returned a transition that is not finite; it is dropped ({dropped} so far)")
         self.schedule.dropped_seen = dropped
 
     # State

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from minerva.acceleration.applied import Acceleration, load_moments, moments
 from minerva.environments import RewardNormalizer
-from minerva.environments.ids import EnvFactory
+from minerva.environments.ids import EnvLike
 from minerva.networks.encoders import MakeEncoder
 from minerva.objectives.returns import (
     Advantages,
@@ -28,9 +28,10 @@ from minerva.trainers.loop import on_policy_loop
 from minerva.trainers.run import Run
 from minerva.trainers.trainer import ROWS_PER_THREAD, Trainer
 from minerva.utils.cores import usable_cores
-from minerva.utils.modes import is_pure
+from minerva.utils.modes import changes_buffers, is_pure
+from minerva.utils.ranks import Ranks
 from minerva.utils.running_norm import RunningNorm
-from minerva.utils.seeding import torch_generator, torch_generator_state
+from minerva.utils.seeding import spawn_seed, torch_generator, torch_generator_state
 
 
 def estimate_advantages(rollout: RolloutBuffer, values: Tensor, config: OnPolicyConfig) -> Advantages:
@@ -47,13 +48,13 @@ def estimate_advantages(rollout: RolloutBuffer, values: Tensor, config: OnPolicy
 
 
 def useful_threads(agent: nn.Module, minibatch_rows: int) -> int:
-    """Return with how many threads of torch gradient steps are fastest on a CPU of many cores."""
+    """Return the number of torch threads with which gradient steps are fastest on a CPU of many cores."""
     convolves = any(isinstance(module, nn.Conv2d) for module in agent.modules())
     return usable_cores() if convolves else minibatch_rows // ROWS_PER_THREAD
 
 
 class Updater(Protocol):
-    """How an algorithm learns from rollouts."""
+    """The interface of what learns from rollouts, one class per on-policy algorithm."""
 
     state: Any  # everything that an update changes, a NamedTuple of `Learnable`s
     skipped: int  # updates or minibatches that were skipped because a number was not finite
@@ -62,9 +63,13 @@ class Updater(Protocol):
         """Run updates this way from now on."""
         ...
 
+    def set_ranks(self, ranks: Ranks) -> None:
+        """Learn together with other processes."""
+        ...
+
 
 class OnPolicyTrainer(Trainer):
-    """A trainer that collects whole rollouts and learns from each of them. Steps beyond the last one are left over.
+    """A trainer that collects whole rollouts and learns from each of them; steps beyond the last one are left over.
 
     Args:
         env_id: As for `Trainer`, like the next three.
@@ -83,7 +88,7 @@ class OnPolicyTrainer(Trainer):
 
     def __init__(
         self,
-        env_id: str | EnvFactory,
+        env_id: EnvLike,
         seed: int = 42,
         device: str = "auto",
         config: OnPolicyConfig | None = None,
@@ -96,12 +101,15 @@ class OnPolicyTrainer(Trainer):
         config = self.config
         self.agent = self._make_agent(make_encoder)
         with self.close_envs_on_error():
-            self._check_compile()
+            self._check_encoder()
         self.updater = self._make_updater()
+        if self.ranks.count > 1:
+            self.updater.set_ranks(self.ranks)
         self.agent.eval()  # it acts in evaluation mode; the updater takes gradient steps in training mode
-        self.minibatch_order = torch_generator(seed, "minibatch_order")
-        self.layer_noise = torch_generator(seed, "layer_noise", self.device)  # of an encoder with Dropout, say
-        self.actor = Actor(self.agent.policy, seed)
+        own_seed = seed if self.ranks.rank == 0 else spawn_seed(seed, f"rank {self.ranks.rank}")
+        self.minibatch_order = torch_generator(own_seed, "minibatch_order")
+        self.layer_noise = torch_generator(own_seed, "layer_noise", self.device)  # of an encoder with Dropout, say
+        self.actor = Actor(self.agent.policy, own_seed)
         env, normalizer, takes_bytes = self.env, self.agent.obs_normalizer, self.agent.policy.takes_bytes
         as_bytes = env.observation_dtype == np.uint8 and takes_bytes
         with self.close_envs_on_error():
@@ -119,16 +127,26 @@ class OnPolicyTrainer(Trainer):
             rollout,
             self.actor,
             normalizer if isinstance(normalizer, RunningNorm) else None,
-            RewardNormalizer(env.num_envs, config.gamma) if config.normalize_reward else None,
+            RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None,
+            self.ranks,
         )
 
-    def _check_compile(self) -> None:
-        """Refuse to compile an encoder with Dropout or BatchNorm: noise and statistics would not be the plain run's."""
-        if self.config.compile is not True or self.config.encoder != "custom":
-            return  # nothing else is compiled that has such layers
+    def _check_encoder(self) -> None:
+        """Refuse what cannot be done with an encoder with Dropout or BatchNorm.
+
+        Compiled, its noise and statistics would not be the plain run's. With several processes, its statistics would
+        be those of one process's rows.
+        """
+        if self.config.encoder != "custom":
+            return  # no other encoder has such layers
         rows = torch.zeros(2, self.env.observation_dim - self.env.mask_dim, device=self.device)
         encoders = [part for name, part in self.agent.policy.named_children() if name.endswith("_encoder")]
-        if not all(is_pure(encoder, rows) for encoder in encoders):
+        if self.ranks.count > 1 and any(changes_buffers(encoder, rows) for encoder in encoders):
+            raise ValueError(
+                "make_encoder: must have no layers that change their buffers in training (BatchNorm) with several "
+                f"processes, got some with {self.ranks.count}; use LayerNorm, or one process."
+            )
+        if self.config.compile is True and not all(is_pure(encoder, rows) for encoder in encoders):
             raise ValueError(
                 "compile: must be 'auto' or False with an encoder whose layers draw noise or change their buffers in "
                 "training (Dropout, BatchNorm), got True."
@@ -168,16 +186,6 @@ class OnPolicyTrainer(Trainer):
     def begin(self) -> None:
         self.collector.begin()
 
-    def check_length(self, total_steps: int) -> None:
-        if self.num_updates(total_steps) == 0:
-            raise ValueError(
-                f"total_steps: must be at least rollout_steps * num_envs = {self.config.batch_size:,}, one rollout, "
-                f"got {total_steps:,}: nothing would be learned."
-            )
-
-    def final_step(self, total_steps: int) -> int:
-        return self.num_updates(total_steps) * self.config.batch_size
-
     @property
     def unit(self) -> str:
         return f"rollouts of {self.config.batch_size:,} steps"
@@ -209,8 +217,13 @@ class OnPolicyTrainer(Trainer):
         self.updater.skipped = state["skipped"]
 
     def learning_state(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer_state(), **self._collecting_state()}
+
+    def own_state(self) -> dict[str, Any]:
+        return {"action_noise": self.actor.generator.get_state(), **self._collecting_state()}
+
+    def _collecting_state(self) -> dict[str, Any]:
         return {
-            "optimizer": self.optimizer_state(),
             "minibatch_order": self.minibatch_order.get_state(),
             "layer_noise": self.layer_noise.get_state(),
             "collector": self.collector.state_dict(),

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from minerva.callbacks import CallbackLike, CallbackList
-from minerva.environments import Step
+from minerva.environments import Episode, Step
 from minerva.evaluation import Evaluation
 from minerva.loggers import ConsoleLogger, CsvLogger, Logger, LoggerList, open_tensorboard, open_wandb
 from minerva.loggers.base import check_name
+from minerva.trainers.result import TrainingResult
+from minerva.trainers.run_clock import RunClock
 from minerva.trainers.run_folder import (
     ImportantNote,
     Version,
@@ -37,11 +39,17 @@ if TYPE_CHECKING:
     from minerva.trainers.trainer import Trainer
 
 EVALUATIONS_PER_RUN = 30
+CLOCK_FIELDS = frozenset({"log_position", "seconds", "evaluation_seconds"})
+"""Fields of `RunState` that depend on the clock: all others are the same in two runs of one seed. The log is longer or
+shorter where its numbers of seconds are."""
 
 
 @dataclass
 class RunState:
-    """How far a run has come. It is saved beside the trainer's state."""
+    """How far a run has come: steps, updates, evaluations and the position in its log.
+
+    It is saved beside the trainer's state.
+    """
 
     started: bool = False  # whether the first episodes have begun
     env_steps: int = 0  # restarting steps included
@@ -53,22 +61,12 @@ class RunState:
     total_steps: int | None = None  # of the newest call of `train`
     out_dir: Path | None = None  # absolute: an environment may change the current folder
     last_checkpoint: Version = None  # the last checkpoint in `out_dir` when this process read or wrote it
+    seconds: float = 0.0  # wall time within `train`, over all resumes
+    evaluation_seconds: float = 0.0  # the part of it that evaluations took
 
     def to_plain(self) -> dict[str, Any]:
         """Return what a checkpoint holds: everything but the folder and what is in it."""
         return {name: value for name, value in asdict(self).items() if name not in ("out_dir", "last_checkpoint")}
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """The result of a call of `train`."""
-
-    out_dir: Path  # not created if there was nothing to train
-    env_steps: int
-    updates: int
-    first_evaluation: Evaluation | None  # before the first step; None in a run that was resumed
-    last_evaluation: Evaluation | None
-    stopped_by: str | None  # "callback", or None for a run that took all its steps
 
 
 class Run:
@@ -110,11 +108,11 @@ class Run:
         self._closing = ExitStack()
         self._between_steps = False
         self._eval_interval = trainer.config.eval_interval or max(1, total_steps // EVALUATIONS_PER_RUN)
-        self._start_steps = state.env_steps
 
     # Opening and closing
 
     def __enter__(self) -> Self:
+        self.clock = RunClock(self.state)
         make_folder(self.out_dir, self.shown)
         self._closing.callback(self._lock.release)  # first: an interrupt may come between the two
         try:
@@ -155,7 +153,7 @@ class Run:
         self._closing.callback(self._csv.close)
         if trainer.config.console:
             title = f"{trainer.algorithm} {trainer.env_name}"
-            self._console = ConsoleLogger(trainer.final_step(self.total_steps), self._start_steps, title)
+            self._console = ConsoleLogger(trainer.final_step(self.total_steps), state.env_steps, title)
             self._closing.callback(self._console.close)
         if resumed:
             self._csv.truncate(state.log_position)
@@ -164,8 +162,7 @@ class Run:
         self._log = LoggerList([self._csv, self._console, self._tensorboard, self._open_wandb()], self.warn)
         self._closing.callback(self._log.close)
         self._catch_signals()
-        self._clock = time.perf_counter()
-        self._last_save = self._clock
+        self._last_save = time.perf_counter()
         self._next_checkpoint = self._next_multiple(self.trainer.config.checkpoint_interval)
 
     def _start(self, resumed: bool) -> None:
@@ -193,7 +190,6 @@ class Run:
         if self._evaluation_due() and trainer.between_updates():  # the first one, or one that a signal interrupted
             self.evaluate()
             self.first_evaluation = self.last_evaluation if state.env_steps == 0 else None
-        self._clock = time.perf_counter()
         self.callbacks.on_training_start(trainer)
 
     def __exit__(
@@ -204,7 +200,7 @@ class Run:
                 self._finish()
             elif (
                 self._lock.lost is None
-                and self._between_steps
+                and self._complete
                 and not (self._stop_signal is not None and isinstance(error, KeyboardInterrupt))
             ):
                 self.save_last()
@@ -220,6 +216,11 @@ class Run:
                 raise KeyboardInterrupt
             raise SystemExit(128 + self._stop_signal)
 
+    @property
+    def _complete(self) -> bool:
+        """Whether the trainer's state can be saved now."""
+        return self._between_steps
+
     def _finish(self) -> None:
         at_end = self.state.evaluated_at == self.state.env_steps
         if self._stop_signal is None and self.trainer.config.eval_episodes and not at_end:
@@ -230,6 +231,22 @@ class Run:
             name = signal.Signals(self._stop_signal).name
             self.say(f"{name}: saved at step {self.state.env_steps:,} in {self.shown}.")
 
+    def result(self) -> TrainingResult:
+        """Return how far the run came, and where its files are."""
+        return TrainingResult(
+            algorithm=self.trainer.algorithm,
+            env_id=self.trainer.env_name,
+            seed=self.trainer.seed,
+            out_dir=self.shown,
+            env_steps=self.state.env_steps,
+            updates=self.state.updates,
+            first_evaluation=self.first_evaluation,
+            last_evaluation=self.last_evaluation,
+            stopped_by=self.stopped_by,
+            seconds=self.state.seconds,
+            evaluation_seconds=self.state.evaluation_seconds,
+        )
+
     # What the loops call
 
     def stopping(self) -> bool:
@@ -238,23 +255,26 @@ class Run:
 
     def step_done(self, step: Step) -> None:
         """Count a step of all environments, log its episodes, and call callbacks and checkpoints."""
-        trainer = self.trainer
         if self._lock.lost is not None:
             raise self._lock.lost
         self.state.env_steps += len(step.rewards)
+        self._after_step(step)
+
+    def _after_step(self, step: Step) -> None:
+        trainer = self.trainer
         for episode in step.episodes:
-            self.log({"train/episode_return": episode.episode_return, "train/episode_length": episode.length})
-        if self.callbacks.callbacks:
-            begin = time.perf_counter()
-            if not self.callbacks.on_step(trainer):
-                self.stopped_by = "callback"
-            self._clock += time.perf_counter() - begin  # callbacks may evaluate, which is not training time
+            self._log_episode(episode, self.state.env_steps)
+        if self.callbacks.callbacks and not self.callbacks.on_step(trainer):
+            self.stopped_by = "callback"
         if self._console is not None:
             self._console.progress(self.state.env_steps)
         minutes = trainer.config.checkpoint_minutes
         due = self._next_checkpoint is not None and self.state.env_steps >= self._next_checkpoint
         if due or (minutes > 0 and time.perf_counter() - self._last_save > 60 * minutes):
             self.save_last()
+
+    def _log_episode(self, episode: Episode, at: int) -> None:
+        self._log.log({"train/episode_return": episode.episode_return, "train/episode_length": episode.length}, at)
 
     @contextmanager
     def updating(self, count: int) -> Iterator[None]:
@@ -267,8 +287,7 @@ class Run:
     def update_done(self, metrics: Mapping[str, float]) -> None:
         """Log the metrics of updates, if there are any, and evaluate if it is due."""
         if metrics:
-            elapsed = max(time.perf_counter() - self._clock, 1e-9)
-            self.log({**metrics, "charts/SPS": (self.state.env_steps - self._start_steps) / elapsed})
+            self.log({**metrics, **self.clock.metrics()})
         if self._evaluation_due():
             self.evaluate()
 
@@ -346,11 +365,10 @@ class Run:
         return self.trainer.config.eval_episodes > 0 and self.state.env_steps >= self.state.next_evaluation
 
     def evaluate(self, scheduled: bool = True) -> None:
-        """Evaluate, log it, and write the checkpoints that follow an evaluation. Its time does not count.
+        """Evaluate, log it, and write the checkpoints that follow an evaluation.
 
         If a signal interrupts it, nothing has happened: it is still due when the run resumes.
         """
-        begin = time.perf_counter()
         state = self.state
         evaluation = self.trainer.evaluate(should_stop=lambda: self._stop_signal is not None)
         if evaluation is None:
@@ -358,7 +376,7 @@ class Run:
         self.last_evaluation = evaluation
         state.evaluated_at = state.env_steps
         metrics = evaluation.metrics()
-        self.log(metrics)
+        self.log({**metrics, **self.clock.metrics()})
         if scheduled:
             state.next_evaluation = self._next_multiple(self._eval_interval) or 0
         is_best = metrics["eval/return_mean"] > state.best_return
@@ -366,7 +384,6 @@ class Run:
             state.best_return = metrics["eval/return_mean"]
             self._save("best")  # first: a `last` that knows of a better return than `best` holds would never repair it
         self.save_last()
-        self._clock += time.perf_counter() - begin
 
     def save_last(self) -> None:
         """Write the last checkpoint."""
@@ -378,13 +395,17 @@ class Run:
         path = self.out_dir / f"{self.trainer.algorithm}_{which}.pt"
         self.trainer.save(path, replay=which == "last")
 
-    def note_log_position(self) -> None:
-        """Note where the log stands, as is due before the state is saved.
+    def ask_for_states(self) -> None:
+        """Let the other processes send what they collect, before this one collects it; there are none."""
+
+    def before_save(self) -> None:
+        """Note in the run's state where the log and the clock stand, as is due before it is saved.
 
         Raises:
             FolderLostError: The run's folder was deleted, or another process took it over.
         """
         self._lock.check()
+        self.clock.read()
         self.state.log_position = self._csv.position()
 
     def _next_multiple(self, interval: int | None) -> int | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -27,6 +30,18 @@ class ImportantNote(str):
 
 Version: TypeAlias = tuple[int, int, int] | None
 """Which file it is that has a name: compare to see whether it was replaced."""
+
+
+def default_folder(algorithm: str, env_name: str, seed: int) -> Path:
+    """Return the name of a new folder under ``runs/``."""
+    folder = Path("runs") / algorithm / folder_name(env_name) / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
+    others = (folder.with_name(f"{folder.name}-{k}") for k in itertools.count(2))
+    return folder if not folder.exists() else next(other for other in others if not other.exists())
+
+
+def folder_name(env_name: str) -> str:
+    """Return an environment's name as part of a path, of letters, digits, "_", "." and "-"."""
+    return re.sub(r"-?\.-?", ".", re.sub(r"[^\w.]+", "-", env_name)).strip("-.")
 
 
 def make_folder(folder: Path, shown: Path) -> None:
@@ -94,6 +109,8 @@ def write_description(
         "total_steps": total_steps,
         "config": trainer.config.to_plain(),
     }
+    if trainer.ranks.count > 1:
+        description["ranks"] = trainer.ranks.count
     path, problem = folder / DESCRIPTION, None
     if resumed:
         first, problem = _read_description(path)

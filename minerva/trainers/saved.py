@@ -18,7 +18,14 @@ from minerva.environments.spaces import category_counts, flat_size, space_from_p
 from minerva.networks.heads import head_for
 from minerva.trainers.config import RunConfig
 from minerva.trainers.run import RunState
-from minerva.utils.structure import StructureError, anything, check, dict_of, optional, text
+from minerva.utils.structure import StructureError, anything, check, dict_of, expect, optional, text
+
+
+def _seconds(value: Any, name: str) -> None:
+    """Check that a loaded value is a number of seconds."""
+    check(value, 0.0, name)
+    expect(0 <= value < math.inf, name, "must be a number of seconds, not negative", value)
+
 
 _FORM = {
     "format": FORMAT,
@@ -30,14 +37,20 @@ _FORM = {
     "observation_space": dict_of(anything),
     "action_space": dict_of(anything),
     "mask_dim": 0,
-    "run": {**RunState().to_plain(), "evaluated_at": optional(0), "total_steps": optional(0)},
+    "run": {
+        **RunState().to_plain(),
+        "evaluated_at": optional(0),
+        "total_steps": optional(0),
+        "seconds": _seconds,
+        "evaluation_seconds": _seconds,
+    },
     "replay": optional(dict_of(anything)),
     "state": dict_of(anything),
 }
 
 
 class SavedRun(NamedTuple):
-    """A checkpoint that was read; only `state` and `replay` are still as they were in the file."""
+    """A saved run, read from a checkpoint and checked; only `state` and `replay` are still as they were in the file."""
 
     path: Path
     env_id: str

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import time
+import dataclasses
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from minerva import checkpointing, environments
 from minerva.acceleration.applied import Acceleration, check_compiler, choose_acceleration
 from minerva.callbacks import CallbackLike
-from minerva.environments.ids import EnvFactory
+from minerva.environments.ids import EnvFactory, EnvLike
 from minerva.environments.spaces import space_to_plain
 from minerva.evaluation import Evaluation, Evaluator
 from minerva.networks.encoders import MakeEncoder
@@ -26,14 +26,17 @@ from minerva.trainers import resuming
 from minerva.trainers.actor import ActingPolicy, Actor, BaseAgent, Shapes
 from minerva.trainers.config import DEFAULT_TOTAL_STEPS, RunConfig
 from minerva.trainers.health import Health, Rule
-from minerva.trainers.run import Run, RunState, TrainingResult
-from minerva.trainers.run_folder import last_version
+from minerva.trainers.parallel_run import make_run
+from minerva.trainers.result import TrainingResult
+from minerva.trainers.run import Run, RunState
+from minerva.trainers.run_folder import default_folder, last_version
 from minerva.utils.cores import check_threads, keep_freed_memory, usable_cores
 from minerva.utils.devices import resolve_device
 from minerva.utils.hardware import is_out_of_memory
 from minerva.utils.modes import mode
 from minerva.utils.precision import exact_cudnn
 from minerva.utils.ranges import LARGEST_INT, Range, whole_number
+from minerva.utils.ranks import join, own_device
 from minerva.utils.seeding import initialization_seed, torch_generator_state
 from minerva.utils.structure import anything, check, expect, optional, text
 
@@ -42,12 +45,13 @@ ROWS_PER_THREAD = 256
 
 
 class Trainer(ABC):
-    """The part of a trainer that is the same for every algorithm.
+    """Base class of all trainers: the part that is the same for every algorithm.
 
     `OnPolicyTrainer` and `OffPolicyTrainer` add a collector and a loop, an algorithm its agent and its update.
 
     Args:
-        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, or a callable that returns a `gymnasium.Env`.
+        env_id: A Gymnasium id, ``dm_control/<domain>/<task>``, a callable that returns a `gymnasium.Env`, or one that
+            `gymnasium.make` returned: it is copied from its spec.
         seed: Every generator of the run is spawned from it, each environment's too.
         device: "auto", "cpu", "cuda", …
         config: The algorithm's config; by default its defaults.
@@ -58,6 +62,7 @@ class Trainer(ABC):
         actor: How they act while experience is collected.
         run_state: How far the run has come.
         last_step: What the newest step of the environments returned.
+        ranks: The processes that train this run together; nearly always this one alone.
         acceleration: How updates run; chosen when the run's length is known, and kept to its end.
     """
 
@@ -79,28 +84,36 @@ class Trainer(ABC):
 
     def __init__(
         self,
-        env_id: str | EnvFactory,
+        env_id: EnvLike,
         seed: int = 42,
         device: str = "auto",
         config: RunConfig | None = None,
         **fields: Any,
     ) -> None:
-        self.config = config = self.config_class.from_fields(config, fields)
-        self.env_name = environments.display_name(env_id)
+        source = environments.source_of(env_id)
+        config = self.config_class.from_fields(config, fields)
+        self.config = config = dataclasses.replace(config, env_kwargs={**source.kwargs, **config.env_kwargs})
+        self.env_name = environments.display_name(source.env)
         self.seed = whole_number("seed", seed, Range(0, LARGEST_INT, "be a whole number from 0 on"))
-        self.device = resolve_device(device)
+        self.device = resolve_device(own_device(device))
+        self.ranks = join(self.device)
+        if self.ranks.count > 1:
+            config.check_ranks(self.ranks.count)
         self.run_state = RunState()
         self.last_step: environments.Step | None = None
         self.acceleration: Acceleration | None = None
         self._accelerated: Acceleration | None = None  # how updates run now
         self.notes: list[str] = []  # said at the start of the next run
+        if source.note is not None:
+            self.notes.append(source.note)
         self._run: Run | None = None  # while `train` is running
-        self._factory = environments.resolve(env_id, config.env_kwargs)
-        self.env = self._make_environment(env_id)
-        self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.")
+        self._factory = environments.resolve(source.env, config.env_kwargs)
+        self.env = self._make_environment(source.env)
+        shared = f" One of {self.ranks.description} with {config.num_envs} environments." * (self.ranks.count > 1)
+        self.notes.append(f"{self.env_name}: {self.env.description}; {self.device.type}.{shared}")
         self.evaluator = self.make_evaluator()
         with self.close_envs_on_error():
-            self.action_dim = self._check_action_space()
+            self.action_dim = self._check_spaces()
         self.health = Health(self.health_rules())
 
     @property
@@ -155,10 +168,11 @@ class Trainer(ABC):
         sizes = {name: getattr(self.config, name, None) for name in names}
         return ", ".join(f"{name} = {value}" for name, value in sizes.items() if value is not None)
 
-    def _make_environment(self, env_id: str | EnvFactory) -> environments.BatchedEnvironment:
+    def _make_environment(self, env: str | EnvFactory) -> environments.BatchedEnvironment:
+        own = self.config.num_envs // self.ranks.count
         return environments.make(
-            env_id,
-            self.config.num_envs,
+            env,
+            own,
             self.seed,
             self.config.vectorization,
             self.config.num_workers,
@@ -166,6 +180,8 @@ class Trainer(ABC):
             self.drops_non_finite,
             self.config.backend,
             self.config.pool_threads,
+            self.ranks.rank * own,
+            self.config.num_envs,
         )
 
     def make_evaluator(self) -> Evaluator:
@@ -179,11 +195,11 @@ class Trainer(ABC):
         with initialization_seed(self.seed), self.close_envs_on_error():
             return self.build_agent(self.config, shapes, self.device)
 
-    def _check_action_space(self) -> int:
+    def _check_spaces(self) -> int:
         """Return A.
 
         Raises:
-            ValueError: The action space is not supported.
+            ValueError: The action space, or the observation space, is not supported.
         """
         try:
             return head_for(self.env.action_space).action_dim
@@ -213,13 +229,9 @@ class Trainer(ABC):
     def run_loop(self, run: Run) -> None:
         """Train until the run ends."""
 
-    @abstractmethod
-    def check_length(self, total_steps: int) -> None:
-        """Raise a `ValueError` if a run of so many steps would learn nothing."""
-
-    @abstractmethod
     def final_step(self, total_steps: int) -> int:
         """Return the environment step at which a run of so many steps ends."""
+        return self.config.final_step(total_steps)
 
     @property
     @abstractmethod
@@ -240,7 +252,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def load_learning_state(self, state: dict[str, Any]) -> str | None:
-        """Load it; return a sentence where that is not exact."""
+        """Load what `learning_state` returned; return a sentence where that is not exact."""
 
     def device_change_note(self, device: str) -> str:
         """Return what a run loses that was on another type of device before."""
@@ -260,6 +272,10 @@ class Trainer(ABC):
     def accelerate(self, run: Run) -> None:
         """Choose how updates run, once for the whole run, and tell the user."""
         wanted = self.config.compile
+        if self.ranks.count > 1:
+            self.acceleration = Acceleration()
+            if wanted is not False:
+                run.say("Updates are neither compiled nor captured, because each gradient is summed over processes.")
         if self.acceleration is None:
             policy, steps = self.agent.policy, self.gradient_steps(run.total_steps)
             worth = {} if policy.takes_bytes else self.worth_compiling  # convolutions gain little from the compiler
@@ -274,8 +290,14 @@ class Trainer(ABC):
     def check_health(self, metrics: Mapping[str, float]) -> None:
         """Warn the user where metrics say that learning is broken."""
         for warning in self.health.check(metrics):
-            if self._run is not None:
-                self._run.warn(warning)
+            self.warn(warning)
+
+    def warn(self, text: str) -> None:
+        """Tell the user what must not be missed, and note it in the run's ``notes.log`` if a run is open."""
+        if self._run is not None:
+            self._run.warn(text)
+        else:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     # Training
 
@@ -299,7 +321,7 @@ class Trainer(ABC):
         total_steps = whole_number("total_steps", total_steps, Range(1, LARGEST_INT, "be a whole number from 1 on"))
         given = Path(out_dir) if out_dir is not None else self.out_dir or self.default_folder()
         folder = given.absolute()  # an environment may change the current folder
-        self.check_length(total_steps)
+        self.config.check_length(total_steps)
         if self.out_dir is not None and self.out_dir.resolve() == folder.resolve():
             folder = self.out_dir
         keep_freed_memory()
@@ -307,7 +329,7 @@ class Trainer(ABC):
         threads = torch.get_num_threads()
         useful = max(1, min(self.useful_threads(), threads, usable_cores()))
         check_threads("torch_threads", wanted := self.config.torch_threads or useful)
-        run = Run(self, self.run_state, total_steps, folder, callbacks, given)
+        run = make_run(self, self.run_state, total_steps, folder, callbacks, given)
         torch.set_num_threads(wanted)
         self._run = run
         try:
@@ -316,9 +338,7 @@ class Trainer(ABC):
         finally:
             self._run = None
             torch.set_num_threads(threads)
-        return TrainingResult(
-            given, self.env_steps, self.updates, run.first_evaluation, run.last_evaluation, run.stopped_by
-        )
+        return run.result()
 
     def log(self, name: str, value: float | Tensor) -> None:
         """Log a number of a callback's own at the current environment step.
@@ -333,11 +353,7 @@ class Trainer(ABC):
 
     def default_folder(self) -> Path:
         """Return the name of a new folder under ``runs/``."""
-        moment = time.strftime("%Y%m%d-%H%M%S")
-        name = self.env_name.replace("/", "-").replace(":", "-")
-        folder = Path("runs") / self.algorithm / name / f"{moment}-seed{self.seed}"
-        others = (folder.with_name(f"{folder.name}-{k}") for k in itertools.count(2))
-        return folder if not folder.exists() else next(other for other in others if not other.exists())
+        return default_folder(self.algorithm, self.env_name, self.seed)
 
     @overload
     def evaluate(self) -> Evaluation: ...
@@ -347,7 +363,8 @@ class Trainer(ABC):
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
         """Run deterministic episodes in environments of their own; None where `should_stop` stopped it early."""
-        with mode(self.agent.modules(), training=False), exact_cudnn(self.device):
+        timed = nullcontext() if self._run is None else self._run.clock.evaluating()
+        with timed, mode(self.agent.modules(), training=False), exact_cudnn(self.device):
             return self.evaluator.run(ActingPolicy(self.agent), should_stop or (lambda: False))
 
     def close(self) -> None:
@@ -368,6 +385,19 @@ class Trainer(ABC):
             "health": self.health.state_dict(),
             **self.learning_state(),
         }
+
+    def own_state(self) -> dict[str, Any]:
+        """Return what differs between the processes of a run: what each of them collects, and its generators."""
+        raise NotImplementedError
+
+    def _whole_state(self) -> dict[str, Any]:
+        """Return the state, and with several processes each other's own, in the order of ranks, on rank 0."""
+        state = self.state_dict()
+        if self.ranks.count == 1:
+            return state
+        if self._run is not None:
+            self._run.ask_for_states()
+        return {**state, "ranks": self.ranks.collect(self.own_state())[1:]}
 
     def check_state(self, state: Any) -> None:
         """Check that a loaded state has the form of this trainer's; nothing is changed.
@@ -400,7 +430,7 @@ class Trainer(ABC):
         expect(not value[1] or self.device.type == "cuda", name, "must not capture updates without a GPU", True)
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
-        """Load it; return a sentence where that is not exact."""
+        """Load what `state_dict` returned; return a sentence where that is not exact."""
         self.agent.load_state_dict(state["agent"])
         self.actor.invalidate()
         self.health.load_state_dict(state["health"])
@@ -422,7 +452,10 @@ class Trainer(ABC):
         path = Path(path)
         folder = checkpointing.replay_folder(path)
         if self._run is not None:
-            self._run.note_log_position()  # not if the run's folder is gone
+            self._run.before_save()  # not if the run's folder is gone
+        if self.ranks.rank > 0:  # rank 0 writes
+            self._whole_state()
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         index = self.replay.save(folder) if replay and self.replay is not None else None
         checkpointing.write(
@@ -437,7 +470,7 @@ class Trainer(ABC):
                 "action_space": space_to_plain(self.env.action_space),
                 "mask_dim": self.env.mask_dim,
                 "run": self.run_state.to_plain(),
-                "state": self.state_dict(),
+                "state": self._whole_state(),
             },
         )
         if index is not None and self.replay is not None:

@@ -30,7 +30,7 @@ class ArchiveError(ValueError):
 
 
 class Sizes(NamedTuple):
-    """What an archive may turn into when it is loaded."""
+    """The sizes that an archive of `torch.save` may turn into when it is loaded."""
 
     storages: int  # bytes of all tensors
     pickle: int  # bytes of the description of the values; each takes at least one

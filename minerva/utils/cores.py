@@ -12,14 +12,37 @@ CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """File with the CPU quota of a Linux container: microseconds per period, and the period."""
 
 
+CORES_VARIABLE = "MINERVA_CORES"
+"""Environment variable with the number of cores that the processes of a run may use together; a sweep sets it."""
+
+
 def usable_cores() -> int:
     """Return the default number of threads and worker processes.
 
     This is the number of cores that this process may run on, limited by the quota of its container and by
-    ``OMP_NUM_THREADS``, which users set when they run several processes at once.
+    ``MINERVA_CORES``; where that is not set, by ``OMP_NUM_THREADS``, which users set when they run several processes at
+    once.
+
+    Raises:
+        ValueError: ``MINERVA_CORES`` is not a whole number from 1 on.
     """
+    granted = _granted_cores()
+    return max(1, int(min(machine_cores(), _omp_num_threads() if granted is None else granted)))
+
+
+def machine_cores() -> int:
+    """Return the number of cores that the operating system and the container let this process use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min(cores, _cgroup_quota(), _omp_num_threads())))
+    return max(1, int(min(cores, _cgroup_quota())))
+
+
+def _granted_cores() -> int | None:
+    text = os.environ.get(CORES_VARIABLE, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise ValueError(f"{CORES_VARIABLE}: must be a whole number from 1 on, got {text!r}; correct it, or unset it.")
+    return int(text)
 
 
 def _cgroup_quota() -> float:

@@ -40,11 +40,11 @@ _SETTLE_SECONDS = 2.0  # how long a lock may be held by a process that has not w
 
 
 class LockedError(ValueError):
-    """Another process, or another trainer of this one, writes into the folder; the message says which."""
+    """Another process, or another trainer of this one, writes into the run's folder; the message says which."""
 
 
 class FolderLostError(OSError):
-    """The folder was deleted, or another process took it over: nothing more may be written into it."""
+    """The run's folder was deleted, or another process took it over: nothing more may be written into it."""
 
 
 class FolderLock:
@@ -54,14 +54,22 @@ class FolderLock:
         folder: An existing folder, as an absolute path.
         shown: The folder as the user gave it, for messages.
         token: Take over at once from a holder that was given the same one; by default `TOKEN_VARIABLE`.
+        rule: What the message of a refusal begins with.
 
     Attributes:
         lost: Set by `check`, which the heartbeat calls too, when the folder is no longer this process's.
     """
 
-    def __init__(self, folder: Path, shown: Path, token: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        shown: Path,
+        token: str | None = None,
+        rule: str = "out_dir: one process at a time may train in a folder",
+    ) -> None:
         self.folder = folder
         self.shown = shown
+        self._rule = rule
         self.path = folder / FILE_NAME
         self.lost: FolderLostError | None = None
         self._token = token or os.environ.get(TOKEN_VARIABLE) or None
@@ -151,7 +159,7 @@ class FolderLock:
         here = holder.get("host") == socket.gethostname()
         if free is not False and (not holder or (here and free)):
             return
-        rule = f"out_dir: one process at a time may train in a folder, and {self.shown} is in use by"
+        rule = f"{self._rule}, and {self.shown} is in use by"
         who = _describe(holder)
         if free is False and here and not _is_alive(holder["pid"]):
             raise LockedError(

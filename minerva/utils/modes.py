@@ -34,17 +34,27 @@ def is_pure(module: nn.Module, *inputs: Tensor) -> bool:
 
     Dropout draws, and BatchNorm changes its statistics. Afterwards the buffers are as they were.
     """
+    return _effects(module, *inputs) == (False, False)
+
+
+def changes_buffers(module: nn.Module, *inputs: Tensor) -> bool:
+    """Return whether a module changes its buffers as it computes in its present mode; afterwards they are as before."""
+    return _effects(module, *inputs)[1]
+
+
+def _effects(module: nn.Module, *inputs: Tensor) -> tuple[bool, bool]:
+    """Return whether a module draws noise, and whether it changes its buffers, as it computes in its present mode."""
     buffers = list(module.buffers())
     before = [buffer.clone() for buffer in buffers]
     generator = torch.Generator(inputs[0].device)
     state = generator.get_state()
     with torch.no_grad(), as_global_generator(generator):
         module(*inputs)
-    same = torch.equal(generator.get_state(), state)
+    changed = False
     for buffer, old in zip(buffers, before, strict=True):
-        same = same and torch.equal(buffer, old)
+        changed = changed or not torch.equal(buffer, old)
         buffer.copy_(old)
-    return same
+    return not torch.equal(generator.get_state(), state), changed
 
 
 def restore_unless(applied: Tensor, buffers: Iterable[Tensor], before: Iterable[Tensor]) -> None:

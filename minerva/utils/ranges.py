@@ -17,7 +17,7 @@ LONGEST_SHOWN = 200
 
 
 class Range(NamedTuple):
-    """The numbers from `low` to `high`, both included; infinite ones and NaN never."""
+    """A range of numbers, from `low` to `high`, both included; infinite ones and NaN never."""
 
     low: float
     high: float
@@ -79,7 +79,7 @@ def number(name: str, value: Any, allowed: Range) -> float:
 
 
 def as_float(value: Real) -> float:
-    """Convert a number; one too large for a float becomes infinite."""
+    """Convert a number to a float; one that is too large becomes infinite."""
     try:
         return float(value)
     except OverflowError:
@@ -87,7 +87,7 @@ def as_float(value: Real) -> float:
 
 
 def shown(value: Any) -> str:
-    """Return a value as an error shows it: cut where it is long, its type where it cannot be shown."""
+    """Return a value as an error message shows it: cut where it is long, its type where it cannot be shown."""
     try:
         text = repr(value)
     except Exception:  # a number of thousands of digits, or a class whose `__repr__` fails

@@ -74,6 +74,16 @@ class RunningNorm(nn.Module):
         result: NDArray[np.float32] = self._normalized(values).astype(np.float32).reshape(len(x), -1)
         return result if self.passed == 0 else np.concatenate([result, x[:, -self.passed :]], axis=1)
 
+    def merge(self, moments: Tensor) -> None:
+        """Update the statistics with a batch of which only the moments are known, as `FrozenNorm.take` returns them."""
+        rows, (batch_mean, batch_var) = moments[0].item(), moments[1:].view(2, -1)
+        if rows == 0:
+            return
+        mean, var, counter = self._statistics()
+        if not isinstance(mean, Tensor):
+            batch_mean, batch_var = batch_mean.numpy(), batch_var.numpy()
+        counter[...], mean[...], var[...] = merge_moments(counter.item(), mean, var, rows, batch_mean, rows * batch_var)
+
     # The formulas, for both arrays and tensors
 
     def _update(self, batch: Any) -> None:
@@ -134,6 +144,43 @@ class RunningNorm(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_views": None}  # a copy has its own memory
+
+
+class FrozenNorm:
+    """Normalize by statistics that stay as they are, and keep the moments of what was seen until they are merged.
+
+    Where several processes collect a rollout, each normalizes by the same statistics. Between two rollouts everyone
+    merges what all have seen, in the same order, and has the same statistics again.
+
+    Args:
+        norm: The statistics, on the CPU. Only `RunningNorm.merge` changes them.
+    """
+
+    def __init__(self, norm: RunningNorm) -> None:
+        self.norm = norm
+        self.moments = self._nothing()
+
+    def _nothing(self) -> Tensor:
+        return torch.zeros(1 + 2 * len(self.norm.mean), dtype=torch.float64)
+
+    def see(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Add an array ``[B, dim + passed]`` to the moments and return it normalized."""
+        norm, moments = self.norm, self.moments.numpy()
+        values = counted = norm._float64(x)
+        if may_hold_outliers(values):
+            mean, var, counter = norm._statistics()
+            counted = norm._without_outliers(values, mean, var, counter.item())
+        mean, var = moments[1:].reshape(2, -1)
+        batch_mean = counted.mean(0)
+        squares = ((counted - batch_mean) ** 2).sum(0)
+        moments[0], mean[:], var[:] = merge_moments(moments[0], mean, var, len(counted), batch_mean, squares)
+        result: NDArray[np.float32] = norm._normalized(values).astype(np.float32)
+        return result if norm.passed == 0 else np.concatenate([result, x[:, -norm.passed :]], axis=1)
+
+    def take(self) -> Tensor:
+        """Return count, mean and variance of what was seen since the last call, ``[1 + 2 dim]``, and forget them."""
+        taken, self.moments = self.moments, self._nothing()
+        return taken
 
 
 def _clip(x: Any, low: float, high: float) -> Any:

@@ -21,24 +21,24 @@ FUNCTION = "function"
 
 
 def constant(start: float, remaining: float) -> float:
-    """Return the start value."""
+    """Return the start value, at any time: the constant schedule."""
     return start
 
 
 def linear(start: float, remaining: float) -> float:
-    """Decrease linearly from the start value to 0."""
+    """Decrease linearly from the start value to 0: the schedule "lin"."""
     # LaTeX: x(s) = x_0 s
     return start * remaining
 
 
 def cosine(start: float, remaining: float) -> float:
-    """Decrease from the start value to 0 along half a cosine: slow, then fast, then slow."""
+    """Decrease from the start value to 0 along half a cosine, slow, then fast, then slow: the schedule "cos"."""
     # LaTeX: x(s) = \tfrac{1}{2} x_0 (1 - \cos \pi s)
     return 0.5 * start * (1 - math.cos(math.pi * remaining))
 
 
 def exponential(start: float, remaining: float) -> float:
-    """Decrease exponentially from the start value to a hundredth of it."""
+    """Decrease exponentially from the start value to a hundredth of it: the schedule "exp"."""
     # LaTeX: x(s) = x_0 \cdot 100^{s - 1}
     return start * math.pow(100, remaining - 1)
 
@@ -47,7 +47,7 @@ _SHAPES = {"const": constant, "lin": linear, "cos": cosine, "exp": exponential}
 
 
 def as_schedule(name: str, value: Schedule, *, positive: bool = False) -> Callable[[float], float]:
-    """Convert a setting to a function of the remaining fraction of training.
+    """Convert the setting of a schedule to a function of the remaining fraction of training.
 
     Args:
         name: The setting's name, for error messages.
@@ -83,7 +83,7 @@ def as_schedule(name: str, value: Schedule, *, positive: bool = False) -> Callab
 
 
 def checked_schedule(name: str, value: Any, allowed: Range) -> Schedule:
-    """Check a setting, its function for the start of training, and return it; a number becomes a float.
+    """Check the setting of a schedule, a function at the start of training, and return it; a number becomes a float.
 
     The placeholder of a function passes: such a config can still be acted with, and training asks for the function.
 
@@ -97,7 +97,7 @@ def checked_schedule(name: str, value: Any, allowed: Range) -> Schedule:
 
 
 def plain_schedule(value: Schedule) -> float | str:
-    """Return a setting in a form for checkpoints and JSON: a function becomes the string "function"."""
+    """Return the setting of a schedule in a form for checkpoints and JSON: a function becomes the string "function"."""
     if isinstance(value, str):
         return str(value)
     return FUNCTION if callable(value) else float(value)

@@ -61,21 +61,21 @@ def expect(right: bool, name: str, rule: str, value: Any) -> None:
 
 
 def anything(value: Any, name: str) -> None:
-    """Accept any value: one that is checked elsewhere."""
+    """Accept any loaded value: one that is checked elsewhere."""
 
 
 def text(value: Any, name: str) -> None:
-    """Check that a value is text."""
+    """Check that a loaded value is text."""
     check(value, "", name)
 
 
 def optional(form: Any) -> Check:
-    """Return a check that a value is None or has a form."""
+    """Return a check that a loaded value is None or has a form."""
     return lambda value, name: None if value is None else check(value, form, name)
 
 
 def list_of(form: Any) -> Check:
-    """Return a check that a value is a list, of any length, of values of one form."""
+    """Return a check that a loaded value is a list, of any length, of values of one form."""
 
     def check_list(value: Any, name: str) -> None:
         expect(isinstance(value, list), name, "must be a list", value)
@@ -86,7 +86,7 @@ def list_of(form: Any) -> Check:
 
 
 def dict_of(form: Any) -> Check:
-    """Return a check that a value is a dict from text to values of one form."""
+    """Return a check that a loaded value is a dict from text to values of one form."""
 
     def check_dict(value: Any, name: str) -> None:
         expect(isinstance(value, dict), name, "must be a dict", value)

@@ -11,6 +11,7 @@ from minerva.annotate.fragments import (
     annotation,
     escape,
     escape_inline,
+    heading,
     highlight,
     plain_source,
 )
@@ -99,6 +100,59 @@ def test_an_excerpt_is_the_line_and_the_ten_that_follow() -> None:
     assert block == [(str(n), f"x{n} = {n}") for n in range(2, 13)]
     (block,) = Page(annotation(found, html, found.formulas[1], NO_LINKS)).blocks
     assert block == [("31", "y = 1")]  # no more lines than there are
+
+
+FUNCTIONS = """\
+# LaTeX: a
+a = (
+    1
+)
+# Of the next function.
+@decorated
+def f(x):
+    # LaTeX: y
+    y = x
+
+    def inner(z):
+        # LaTeX: z
+        return z
+    return inner(y)
+
+
+class C:
+    # LaTeX: b
+    b = 2
+
+    # LaTeX: g
+    def g(self):
+        return 1
+
+    c = 3  # LaTeX: c
+# LaTeX: d
+d = [
+    4,
+    ]
+"""
+
+
+def test_an_excerpt_ends_with_its_function_and_its_heading_names_it() -> None:
+    found = module(FUNCTIONS)
+    html = highlight(found.lines)
+    shown = {}
+    for formula in found.formulas:
+        (block,) = Page(annotation(found, html, formula, NO_LINKS)).blocks
+        shown[formula.latex] = (heading(formula), [int(number) for number, _ in block])
+    assert shown == {
+        "a": ("Line 2", [2, 3, 4]),
+        "y": ("Line 9, in <code>f</code>", [9, 10, 11, 12, 13, 14]),
+        "z": ("Line 13, in <code>f.inner</code>", [13]),
+        "b": ("Line 19, in <code>C</code>", [19]),
+        "g": ("Line 22, in <code>C.g</code>", [22, 23]),
+        "c": ("Line 25, in <code>C</code>", [25]),
+        "d": ("Line 27", [27, 28, 29]),
+    }
+    (formula,) = module("def _a_b(x):\n    # LaTeX: x\n    return x\n").formulas
+    assert heading(formula) == "Line 3, in <code>&#95;a&#95;b</code>"  # no emphasis of Markdown
 
 
 def test_a_formula_shows_its_paper_its_address_and_its_tests() -> None:

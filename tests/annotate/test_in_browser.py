@@ -116,19 +116,26 @@ def test_copied_code_includes_its_markers(browser: Chrome, mpo: str) -> None:
     assert copied(browser) == MPO.read_text()
 
 
-def test_a_phone_scrolls_formulas_and_code_but_not_the_page(browser: Chrome, mpo: str) -> None:
+@pytest.mark.parametrize(("width", "too_wide"), [(390, 0), (240, 1)])
+def test_a_phone_breaks_formulas_and_scrolls_what_is_still_too_wide_but_not_the_page(
+    browser: Chrome, mpo: str, width: int, too_wide: int
+) -> None:
     for view in ("source:minerva.objectives.mpo", "annotations:minerva.objectives.mpo", "index"):
-        open_page(browser, f"{mpo}#{view}", width=390, height=844)
-        width, blocks, formulas, outside = browser.execute_script("""
+        open_page(browser, f"{mpo}#{view}", width=width, height=844)
+        page, blocks, formulas, outside, lines = browser.execute_script("""
             const seen = (what) => Array.from(document.querySelectorAll(`.mn-view:not([hidden]) ${what}`));
             const wide = (what) => seen(what).filter((node) => node.scrollWidth > node.clientWidth + 1).length;
             const outside = seen("*").filter((node) => !node.closest(".mn-source pre, .mn-math, .mn-table"));
+            const tops = (node) => new Set(Array.from(node.querySelectorAll(".katex-html > *"),
+                                                      (part) => Math.round(part.getBoundingClientRect().bottom)));
             return [document.documentElement.scrollWidth, wide(".mn-source"), wide(".mn-math"),
-                    Math.max(...outside.map((node) => node.getBoundingClientRect().right))];
+                    Math.max(...outside.map((node) => node.getBoundingClientRect().right)),
+                    Math.max(0, ...seen(".mn-math").map((node) => tops(node).size))];
         """)
-        assert width <= 390 and outside <= 390, view
+        assert page <= width and outside <= width, view
         if view != "index":
-            assert blocks >= 1 and formulas >= 1
+            assert blocks >= 1 and lines > 1
+            assert formulas >= too_wide
 
 
 def test_views_and_permalinks(browser: Chrome, mpo: str) -> None:

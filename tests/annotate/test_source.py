@@ -41,6 +41,7 @@ def test_a_marker_belongs_to_the_next_line_of_code() -> None:
         "path": "package/module.py",
         "line": 2,
         "code_line": 7,
+        "last_line": 7,
         "latex": "x^2",
         "paper": None,
         "equation": None,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.learned_alike import parse_seeds, read, store, summarize, t_interval, train
+from benchmarks.learned_alike import read, store, summarize, t_interval, train
 
 
 def row(label: str, seed: int, value: float) -> dict[str, Any]:
@@ -14,11 +14,6 @@ def row(label: str, seed: int, value: float) -> dict[str, Any]:
         "label": label, "algorithm": "ppo", "env": "Pendulum-v1", "seed": seed, "return_mean": value,
         "curve": f"0:-1200 1000:{value}",
     }  # fmt: skip
-
-
-def test_seeds_are_a_range_or_one() -> None:
-    assert parse_seeds("301-303") == [301, 302, 303]
-    assert parse_seeds("7") == [7]
 
 
 def test_an_interval_is_students() -> None:

@@ -176,7 +176,7 @@ def test_a_nan_return_is_never_the_best(tmp_path: Path) -> None:
         ({"every": 0}, "every: must be a positive integer, got 0"),
         ({"stop_at": "500"}, "stop_at: must be a number, got '500'"),
         ({"on_best": "print"}, "on_best: must be a function, got 'print'"),
-        ({"name": "eval"}, "the groups charts, eval, losses, train are reserved, got 'eval/return_mean'"),
+        ({"name": "eval"}, "the groups charts, eval, losses, time, train are reserved, got 'eval/return_mean'"),
         ({"name": "a b"}, "name: must consist of letters, digits"),
         ({"name": "a/b"}, "name: must be one word without '/', got 'a/b'"),
         ({"name": ""}, "name: must consist of letters, digits"),

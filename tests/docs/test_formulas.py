@@ -31,6 +31,25 @@ def test_an_excerpt_has_the_lines_of_its_function_and_their_numbers() -> None:
     assert f"(annotated/source/minerva.objectives.mpo.md#{formula.anchor})" in text
 
 
+def test_the_reading_order_has_every_module_once_and_stands_before_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [name for group in formulas.reading_order() for name in group.modules]
+    assert sorted(names) == sorted(module.name for module in formulas.report().modules)
+    assert names[:4] == [
+        "minerva.objectives.returns",
+        "minerva.objectives.critic",
+        "minerva.objectives.ppo",
+        "minerva.trainers.ppo.update",
+    ]
+    page = formulas.index_page(formulas.pages()["annotated/index.md"].decode())
+    start, _, table = page.partition("## All modules")
+    assert [f"minerva.{name}" for name in re.findall(r"\[`([\w.]+)`\]\(source/minerva", start)] == names
+    assert table.count("\n| [") == len(names) and "## How to read these pages" in table
+    gone = formulas.Group("0.", "", ("objectives.a2c",))
+    monkeypatch.setattr(formulas, "READING", (gone,))
+    with pytest.raises(ValueError, match=r"minerva\.objectives\.a2c has no formulas; take it out"):
+        formulas.reading_order()
+
+
 def test_a_tests_page_has_an_anchor_a_line() -> None:
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     text = formulas.code_page("tests/docs/test_formulas.py")

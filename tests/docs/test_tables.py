@@ -1,18 +1,21 @@
+import html
 from pathlib import Path
 
 import pytest
 
 from benchmarks import summary
 from docs import tables
+from minerva import presets
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.health import vmpo_rules
 
 
 def write_results(folder: Path, task: str, returns: list[float]) -> None:
-    rows = [f"{seed},1000,{value},50" for seed, value in enumerate(returns)]
+    machine = '"EPYC(R), 2 cores, one core a run"' if len(returns) > 1 else "H200"
+    rows = [f"{seed},1000,{value},50,{machine}" for seed, value in enumerate(returns)]
     (folder / "results" / "ppo" / task).mkdir(parents=True)
     (folder / "results" / "ppo" / task / "runs.csv").write_text(
-        "\n".join(["seed,steps,return_mean,sps", *rows]) + "\n", encoding="utf-8"
+        "\n".join(["seed,steps,return_mean,sps,hardware", *rows]) + "\n", encoding="utf-8"
     )
 
 
@@ -28,6 +31,10 @@ def test_goals_are_compared_with_means_that_are_not_rounded(tmp_path: Path, monk
     assert [row.split(" | ")[0] for row in rows] == ["| Near-v0", "| Reached-v0", "| Below-v0"]
     assert all("**-100**" in row for row in rows[:2])  # as the table rounds it
     assert [row.endswith("| yes |") for row in rows] == [False, True, False]
+    table = tables.results("ppo", "").splitlines()
+    assert table[0].endswith("| steps/s without evaluation |")
+    assert [row.split(" | ")[-1] for row in table[2:5]] == ["50 (a) |", "50 (a) |", "50 (b) |"]
+    assert table[-1].endswith("evaluation left out, beside other runs. (a) EPYC, 2 cores, one core per run; (b) H200.")
     assert tables.shortfalls("ppo", "") == (
         "**Targets not reached, 2 of 3:** Near-v0 at 1,000 steps and Below-v0 at 1,000 steps."
     )
@@ -50,9 +57,31 @@ def test_warnings_of_vmpo_are_those_of_the_defaults() -> None:
     assert f"topk_fraction = {config.topk_fraction:g}" in text
 
 
-def test_comments_of_presets_are_told_apart() -> None:
-    text = '# Walkers\n\n# Not tried.\n["A"]\nb = 2\n\n["B"]\n\n# Hoppers\n\n["C"]\n'
-    notes = tables.preset_notes(f"# About\n# all of it.\n\n[common]\na = 1\n\n{text}")
-    assert notes.intro == "About all of it."
-    assert notes.sections == {"Walkers": ["A", "B"], "Hoppers": ["C"]}
-    assert notes.notes == {"A": "Not tried.", "B": "", "C": ""}
+@pytest.mark.parametrize("algo", summary.ALGORITHMS)
+def test_presets_are_shown_with_what_is_known_of_them(algo: str) -> None:
+    page = tables.presets_page(algo)
+    assert "as above" not in page.lower()
+    for name, preset in presets.load_presets(algo).items():
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[1] == f"{preset.total_steps:,}"
+        assert cells[2].partition("<br>")[0] == preset.status.partition(": settings of")[0]
+        assert preset.note is None or preset.note in html.unescape(cells[2])
+        assert cells[3] and (preset.base is None or f"`{preset.base}`" in cells[3])
+    for kind in presets.load_defaults(algo):
+        assert f"| {kind} actions | " in page
+
+
+def test_presets_with_a_note_and_the_settings_of_another_are_shown_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "ppo.toml").write_text(
+        'about = "Of all."\n[common]\na = 1\n[X]\ntotal_steps = 5\nb = [1, 2]\nnote = "Less < more."\n[Y]\nbase = "X"\n'
+        "[Z]\ntotal_steps = 7\n"
+    )
+    monkeypatch.setattr(presets, "_FOLDER", tmp_path)
+    page = tables.presets_page("ppo")
+    assert "\nOf all.\n" in page and "| `a` | `1` |" in page
+    assert "| `X` | 5 | not tried<br>Less &lt; more. | `b = [1, 2]` |" in page
+    assert "| `Y` | 5 | not tried | all those of `X` |" in page
+    assert "| `Z` | 7 | not tried | only those of all tasks |" in page

@@ -216,6 +216,14 @@ def test_the_same_seed_gives_the_same_run_with_any_number_of_threads(name: str) 
 
 
 @with_pool
+def test_environments_are_the_same_where_other_processes_hold_the_others_of_a_run() -> None:
+    whole, part = pool("Pendulum-v1", 4), pool("Pendulum-v1", 2, first=2, total=4)
+    np.testing.assert_array_equal(whole.reset()[2:], part.reset())
+    for action in actions_for(whole, 5):
+        np.testing.assert_array_equal(whole.step(action).observations[2:], part.step(action[2:]).observations)
+
+
+@with_pool
 def test_threads_by_default() -> None:
     assert pool("Pendulum-v1", 1).description == "EnvPool, 1 environment, 1 thread"
     assert isinstance(pool("Pendulum-v1", 2, seed=2**31 + 5), EnvPoolBatch)  # too large for a C++ int

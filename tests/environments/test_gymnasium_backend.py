@@ -197,6 +197,8 @@ def test_the_streams_of_environments_are_spawned_from_the_seed() -> None:
     first = batch.reset()
     assert batch.state_dict()["episode_seeds"] == expected
     np.testing.assert_array_equal(first[:2], GymnasiumBatch([Noisy] * 2, 20).reset())
+    # And where other processes hold the others of a run.
+    np.testing.assert_array_equal(first[1:], make(Noisy, 2, 20, first=1, total=3).reset())
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name.startswith("gymnasium")])

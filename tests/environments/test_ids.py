@@ -133,6 +133,21 @@ assert "mujoco" in sys.modules
 """
 
 
+QUIET = """
+import warnings
+from minerva.environments import resolve
+
+resolve("dm_control/cartpole/balance")().close()
+assert "dm_control.composer.environment" in __import__("sys").modules  # which switches deprecations on for everybody
+warnings.warn("torch has plans", DeprecationWarning, stacklevel=100)
+"""
+
+
+def test_dm_control_does_not_switch_on_the_deprecation_warnings_of_others() -> None:
+    done = subprocess.run([sys.executable, "-c", QUIET], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("name", ["HalfCheetah-v5", "gymnasium.envs.mujoco:HalfCheetah-v5"])
 def test_mujoco_is_imported_for_its_own_tasks_alone_and_is_silent(name: str) -> None:
     done = subprocess.run(

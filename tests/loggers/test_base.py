@@ -183,5 +183,5 @@ def test_invalid_metric_names(name: Any) -> None:
 
 @pytest.mark.parametrize("name", ["eval/return_mean", "train/episode_return", "charts/SPS", "losses/mine", "eval"])
 def test_reserved_metric_names(name: str) -> None:
-    with pytest.raises(ValueError, match=f"the groups charts, eval, losses, train are reserved, got '{name}'"):
+    with pytest.raises(ValueError, match=f"the groups charts, eval, losses, time, train are reserved, got '{name}'"):
         check_name(name)

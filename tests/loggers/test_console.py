@@ -91,6 +91,18 @@ def test_the_remaining_time_follows_a_change_of_speed() -> None:
     assert lines(stream)[-1].endswith("10 steps/s 2:26:40 left")
 
 
+@pytest.mark.parametrize(
+    ("training", "shown"),
+    [(1391.0, "690 steps/s (50% evaluating)"), (690.0, "690 steps/s"), (692.0, "690 steps/s"), (0.0, "690 steps/s")],
+)
+def test_the_speed_is_that_of_the_whole_run_with_the_share_of_evaluation(training: float, shown: str) -> None:
+    stream = io.StringIO()
+    console = ConsoleLogger(100, stream=stream, clock=Clock())
+    console.log({"charts/SPS": 690.0, "charts/SPS_training": training}, 50)
+    console.close()
+    assert lines(stream) == [f" 50 / 100 steps 50.0% {shown} stopped after 0:00"]
+
+
 def test_nothing_known_yet() -> None:
     stream, clock = io.StringIO(), Clock()
     console = ConsoleLogger(100, stream=stream, clock=clock)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from minerva.objectives.weighted import weighted_mean, weighted_variance
+from minerva.objectives.weighted import weighted_mean, weighted_sum, weighted_variance
 
 
 def t64(*values: float) -> torch.Tensor:
@@ -35,3 +35,11 @@ def test_rows_without_weight_have_no_influence() -> None:
         other = x.clone()
         other[1] = 1e9
         assert function(x, w) == function(other, w)
+
+
+@pytest.mark.formula("minerva.objectives.weighted", r"\sum_b w_b x_b")
+def test_the_parts_of_a_mean_sum_to_it() -> None:
+    assert weighted_sum(t64(1, 2, 30), t64(0.5, 0.25, 0)).item() == 1.0
+    x, w = t64(1, 2, 30, 4), t64(1, 0, 1, 1)
+    parts = [weighted_sum(x[part], w[part] / 3) for part in (slice(0, 2), slice(2, 4))]
+    assert sum(parts).item() == pytest.approx(weighted_mean(x, w).item())  # type: ignore[union-attr]

@@ -168,6 +168,24 @@ def test_seeds_are_grouped(tmp_path: Path, drawn: list[Figure]) -> None:
     assert mean.get_color() == thin_color != axes.get_lines()[3].get_color()
 
 
+def test_an_interval_that_is_many_times_as_wide_as_the_runs_are_apart_does_not_set_the_scale(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    plot_curves([record(1, [0, 100, 300]), record(2, [0, 200, 500])], tmp_path / "two.png")  # 12.7 standard errors
+    (axes,) = drawn[0].axes
+    assert axes.get_ylim() == (-250.0, 750.0)
+    box = axes.get_legend()
+    assert box is not None and box.get_title().get_text() == "mean and 95% interval (cut)"
+    assert box.get_window_extent().y1 < axes.get_window_extent().y0  # beside the curves, not over them
+    plot_curves([record(k, [0, 100 + k, 300 - k]) for k in range(5)], tmp_path / "five.png")
+    (axes,) = drawn[1].axes
+    box = axes.get_legend()
+    assert box is not None and box.get_title().get_text() == "mean and 95% interval"
+    low, high = axes.get_ylim()
+    assert low < 0 and high > 300  # nothing is cut
+    plot_curves([record(1, [5, 5]), record(2, [5, 5])], tmp_path / "same.png")  # without a range
+
+
 def test_one_panel_per_environment(tmp_path: Path, drawn: list[Figure]) -> None:
     ids = ["A-v1", "B-v1", "C-v1", "D-v1"]
     runs = [record(k, [1.0, 2.0], algorithm, i) for i in ids for algorithm in ("ppo", "mpo") for k in (1, 2)]

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 from rich.table import Table
 
-from minerva.report import episodes_table, evaluation_table, summarize
+from minerva.report import episodes_table, evaluation_table, results_table, summarize
 
 
 def rows(table: Table) -> list[list[str]]:
@@ -42,4 +42,14 @@ def test_episodes() -> None:
         ["Episode", "Return", "Length"],
         ["1", "1.50", "10"],
         ["2", "-2,000.00", "1,000"],
+    ]
+
+
+def test_the_results_of_experiments() -> None:
+    # Of 1 to 5: mean 3, standard error sqrt(2.5 / 5), and 2.776 is the 97.5 % point of t with 4 degrees of freedom.
+    assert rows(results_table({"ppo/X/default": [1.0, 2.0, 3.0, 4.0, 5.0], "mpo/[b]": [1234.5]}, "Last")) == [
+        ["Last"],
+        ["Runs", "Seeds", "Mean", "95%", "interval"],
+        ["ppo/X/default", "5", "3.00", "1.04", "to", "4.96"],
+        ["mpo/[b]", "1", "1,234.50", "unknown"],
     ]

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import pytest
 from minerva import checkpointing
 from minerva.trainers import config as run_config
 from minerva.trainers.config import RunConfig
+from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.ppo import config as ppo_config
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.utils.schedules import NonNegativeSchedule, PositiveSchedule
 
 SPECIFIED = {
@@ -96,6 +99,25 @@ def test_every_field_has_help() -> None:
 def test_bad_values_name_the_field_the_rule_and_the_value(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PPOConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (PPOConfig(num_envs=8, minibatch_size=64), None),
+        (PPOConfig(num_envs=6), "num_envs: .* processes that share them, 4, got 6; try 8"),
+        (PPOConfig(num_envs=4, minibatch_size=66), "minibatch_size: .* contribute to each .* 4, got 66; try 68"),
+        (PPOConfig(num_envs=8, rollout_steps=16, minibatch_size=64, lstm_units=4), None),
+        (PPOConfig(num_envs=8, rollout_steps=16, minibatch_size=32, lstm_units=4),
+         "minibatch_size: .* rollout_steps = 16 times the number of processes .* 4, got 32; try 64"),
+        (VMPOConfig(num_envs=4, rollout_steps=16, minibatches=8), None),
+        (VMPOConfig(num_envs=4, rollout_steps=16, minibatches=64), "minibatches: must divide the 16 rows .* got 64"),
+        (MPOConfig(num_envs=4), "is trained by one process, got 4"),
+    ],
+)  # fmt: skip
+def test_what_several_processes_can_share(config: RunConfig, message: str | None) -> None:
+    with nullcontext() if message is None else pytest.raises(ValueError, match=message):
+        config.check_ranks(4)
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ def test_defaults_and_presets_pass(algo: str) -> None:
     assert config() == config(**config().to_plain())
     found = presets.load_presets(algo)
     assert len(found) > 3
-    for fields in found.values():
-        config.from_fields(None, {name: value for name, value in fields.items() if name != "total_steps"})
+    for preset in [*found.values(), *presets.load_defaults(algo).values()]:
+        config.from_fields(None, preset.fields)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo import update as ppo
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.vmpo import update as vmpo
+from minerva.trainers.vmpo.batch import make_batch as make_vmpo_batch
 from minerva.trainers.vmpo.trainer import VMPOTrainer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are captured on a GPU")
@@ -95,7 +96,7 @@ class FirstRatios(Callback):
         real = (rollout.restarting == 0).cpu()
         with torch.no_grad():
             if isinstance(trainer, VMPOTrainer):
-                rows = vmpo.make_batch(policy, rollout, config)
+                rows = make_vmpo_batch(policy, rollout, config)
                 found, _ = vmpo.evaluate(policy, rows.obs, rows.recurrent_state, rows.episode_starts)
                 log_probs, old = (policy.head.log_prob(params, rows.actions) for params in (found, rows.old))
             else:

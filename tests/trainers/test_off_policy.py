@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from minerva import checkpointing
 from minerva.trainers.off_policy import UpdateSchedule
@@ -102,3 +106,21 @@ def test_a_round_waits_for_the_interval(tmp_path: Path) -> None:
     assert trainer.updates_due() == 0
     trainer.schedule.round_at -= 1
     assert trainer.updates_due() == 6
+
+
+# Spaces
+
+
+class Seeing(gymnasium.Env[Any, Any]):
+    """An image and a number."""
+
+    observation_space = spaces.Dict(picture=spaces.Box(0, 255, (40, 40), np.uint8), speed=spaces.Box(-1, 1, (1,)))
+    action_space = spaces.Box(-1, 1, (1,))
+
+
+@pytest.mark.parametrize("env_id", ["CarRacing-v3", Seeing])
+def test_images_are_refused_because_there_is_no_encoder_and_not_because_of_memory(env_id: Any) -> None:
+    if env_id == "CarRacing-v3":
+        pytest.importorskip("Box2D", reason="CarRacing needs Box2D")
+    with pytest.raises(ValueError, match=r"^env: .* has images as observations \(.*\), and mpo has no image encoder\."):
+        small_trainer(env_id, replay_size=1_000_000)

@@ -39,10 +39,10 @@ def test_only_whole_rollouts_count() -> None:
     for steps, updates in ((14, 0), (15, 1), (29, 1), (30, 2), (1_000_000, 66_666)):
         assert trainer.num_updates(steps) == updates and trainer.final_step(steps) == 15 * updates
         if updates:
-            trainer.check_length(steps)
+            trainer.config.check_length(steps)
         else:
             with pytest.raises(ValueError, match=r"total_steps: must be at least .* = 15, one rollout, got 14"):
-                trainer.check_length(steps)
+                trainer.config.check_length(steps)
 
 
 @pytest.mark.formula("minerva.trainers.on_policy", r"s_u = 1 - \frac{u - 1}{U}")

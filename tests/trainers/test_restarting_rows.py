@@ -13,7 +13,7 @@ import torch
 from minerva.acceleration.applied import Acceleration, moments
 from minerva.callbacks import Callback
 from minerva.trainers.ppo.update import Updater
-from minerva.trainers.vmpo.update import make_batch
+from minerva.trainers.vmpo.batch import make_batch
 from tests.environments.tiny_envs import Noisy
 from tests.trainers.ppo import samples as ppo
 from tests.trainers.ppo import small_run as ppo_run

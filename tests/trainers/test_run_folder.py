@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
 from minerva import checkpointing
+from minerva.trainers.run_folder import folder_name
 from tests.trainers.ppo.small_run import ROLLOUT, TOTAL, same_run, small_trainer, snapshot, state_of, train
 
 # Which folder
@@ -67,6 +70,29 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     trainer.close()
     assert result.out_dir.parent == Path("runs/ppo/Pendulum-v1") and result.out_dir.name.endswith("-seed1")
     assert (result.out_dir / "ppo_last.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("env_name", "folder"),
+    [
+        ("HalfCheetah-v5", "HalfCheetah-v5"),
+        ("dm_control/cheetah/run", "dm_control-cheetah-run"),
+        ("my_tasks:Reach-v0", "my_tasks-Reach-v0"),
+        ("custom:__main__.<lambda>", "custom-__main__.lambda"),
+        ("custom:tests.test_x.test_y.<locals>.<lambda>", "custom-tests.test_x.test_y.locals.lambda"),
+        ("custom:Pendulum-v1+RescaleAction", "custom-Pendulum-v1-RescaleAction"),
+        ('a\\b|c"d*e?..', "a-b-c-d-e"),
+    ],
+)
+def test_names_of_folders_suit_every_shell_and_file_system(env_name: str, folder: str) -> None:
+    assert folder_name(env_name) == folder
+
+
+def test_a_lambda_has_a_folder_without_angle_brackets() -> None:
+    trainer = small_trainer(lambda: gymnasium.make("Pendulum-v1"))
+    trainer.close()
+    assert trainer.env_name.endswith("<lambda>")
+    assert re.fullmatch(r"runs/ppo/custom-[\w.]+lambda/\d+-\d+-seed1", str(trainer.default_folder()))
 
 
 # What is written into it

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from minerva.callbacks import Callback
-from minerva.evaluation import Evaluation
+from minerva.callbacks import Callback, EvaluationCallback
 from minerva.trainers import run as run_module
+from minerva.trainers import run_clock
+from minerva.trainers.ppo.trainer import PPOTrainer
 from tests.trainers.ppo.small_run import (
     ROLLOUT,
     FakeClock,
     Troublesome,
+    clocked,
     logged,
     metrics_of,
-    paces_of,
     resume,
     same,
     same_run,
@@ -84,7 +84,7 @@ def test_a_callback_that_logs_does_not_touch_the_run_and_goes_on_exactly(whole: 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("eval/return_mean", 1.0, "the groups charts, eval, losses, train are reserved, got 'eval/return_mean'"),
+        ("eval/return_mean", 1.0, "the groups charts, eval, losses, time, train are reserved, got 'eval/return_mean'"),
         ("a b", 1.0, "name: must consist of letters, digits, .* got 'a b'"),
         ("mine", "3", "mine: must be one number, got '3'"),
         ("mine", None, "mine: must be one number, got None"),
@@ -120,34 +120,62 @@ def test_a_trainer_logs_in_a_run_alone(ending: str, tmp_path: Path) -> None:
 # The pace, and the end
 
 
-def test_pace_counts_the_steps_of_this_call_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_pace_is_that_of_the_whole_run_and_goes_on_over_calls_and_resumes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     trainer = small_trainer(eval_episodes=0)
-    monkeypatch.setattr(run_module, "time", FakeClock(trainer))
+    monkeypatch.setattr(run_clock, "time", FakeClock(trainer))  # ten seconds per step
     trainer.train(ROLLOUT * 2, tmp_path / "run")
     trainer.train(ROLLOUT * 4)
     trainer.close()
-    assert [pace for _, pace in paces_of(tmp_path / "run")] == [0.1] * 4
+    resumed = small_trainer(eval_episodes=0)
+    resumed.load(tmp_path / "run")
+    monkeypatch.setattr(run_clock, "time", FakeClock(resumed, seconds=40.0))  # this machine is slower
+    resumed.train(ROLLOUT * 8)
+    resumed.close()
+    seconds = [160.0, 320.0, 480.0, 640.0, 1280.0, 1920.0, 2560.0, 3200.0]
+    steps = [ROLLOUT * (k + 1) for k in range(8)]
+    assert clocked(tmp_path / "run", "time/seconds") == list(zip(steps, seconds, strict=True))
+    paces = [step / taken for step, taken in zip(steps, seconds, strict=True)]
+    for name in ("charts/SPS", "charts/SPS_training"):
+        assert [pace for _, pace in clocked(tmp_path / "run", name)] == pytest.approx(paces)
+    assert resumed.run_state.seconds == 3200.0 and resumed.run_state.evaluation_seconds == 0.0
 
 
-def test_evaluations_time_is_left_out_of_the_pace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    trainer = small_trainer(eval_interval=1, update_epochs=1)
-    evaluate = trainer.evaluate
+class _Slow:
+    """Runs episodes that take ten seconds of the fake clock each time, and nothing of the real one's."""
 
-    def slow(should_stop: Any) -> Evaluation:
-        time.sleep(0.6)
-        return evaluate()
+    def __init__(self, trainer: PPOTrainer, clock: FakeClock) -> None:
+        self.run, self.clock = trainer.evaluator.run, clock
 
-    monkeypatch.setattr(trainer, "evaluate", slow)
-    trainer.train(ROLLOUT * 3, tmp_path / "run")
+    def __call__(self, *arguments: Any) -> Any:
+        self.clock.waited += 10.0
+        return self.run(*arguments)
+
+
+def test_evaluations_count_and_are_left_out_of_the_pace_of_training_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = small_trainer(eval_interval=ROLLOUT, console=True)
+    clock = FakeClock(trainer, seconds=0.5)
+    monkeypatch.setattr(run_clock, "time", clock)
+    monkeypatch.setattr(trainer.evaluator, "run", _Slow(trainer, clock))
+    result = trainer.train(ROLLOUT * 2, tmp_path / "run", EvaluationCallback(ROLLOUT))  # which evaluates twice more
     trainer.close()
-    (pace,) = [pace for step, pace in paces_of(tmp_path / "run") if step == ROLLOUT * 3]
-    assert pace > ROLLOUT * 3 / 1.0  # three evaluations took 1.8 s
+    # 32 steps of half a second, the first evaluation, two of the schedule and two of the callback.
+    assert clocked(tmp_path / "run", "time/seconds")[-1] == (32, 66.0)
+    assert clocked(tmp_path / "run")[-1][1] == pytest.approx(32 / 66)
+    assert clocked(tmp_path / "run", "charts/SPS_training")[-1][1] == pytest.approx(2.0)
+    (step, pace), *_ = clocked(tmp_path / "run")  # after an update, before its evaluation
+    assert step == 16 and pace == pytest.approx(16 / 28)
+    assert trainer.run_state.evaluation_seconds == 50.0 and result.seconds == 66.0
+    assert "0 steps/s (76% evaluating)  done in" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_the_time_of_callbacks_is_left_out_of_the_pace(tmp_path: Path) -> None:
-    train(tmp_path / "run", ROLLOUT, lambda trainer: time.sleep(0.1), eval_episodes=0, update_epochs=1)
-    ((_, pace),) = paces_of(tmp_path / "run")
-    assert pace > ROLLOUT / 1.0  # they slept for 1.6 s
+def test_an_evaluation_before_the_first_step_has_no_pace(tmp_path: Path) -> None:
+    train(tmp_path / "run", ROLLOUT)
+    assert [step for step, _ in clocked(tmp_path / "run", "time/seconds")] == [0, ROLLOUT, ROLLOUT]
+    assert [step for step, _ in clocked(tmp_path / "run")] == [ROLLOUT, ROLLOUT]
 
 
 def test_a_run_that_took_its_whole_rollouts_is_done(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

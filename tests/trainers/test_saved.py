@@ -45,6 +45,8 @@ def rewrite(run: Path, change: Change) -> Path:
         (lambda c: c.pop("run"), "the checkpoint: must have the entry run, got none"),
         (lambda c: c.update(seed="1"), "the checkpoint.seed: must be a whole number, got '1'"),
         (lambda c: c["run"].update(env_steps=-5), r"checkpoint.run.env_steps: must lie between 0 and \d+, got -5"),
+        (lambda c: c["run"].update(seconds=-1.0), "checkpoint.run.seconds: must be a number of seconds, .* got -1.0"),
+        (lambda c: c["run"].update(evaluation_seconds=float("nan")), "must be a number of seconds, .* got nan"),
         (lambda c: c["config"].update(wings=2), "config: must hold the settings of a run, .*wings: not a setting"),
         (lambda c: c["action_space"].pop("low"), "action_space: must describe a space, got a dict of 4 that does not"),
         (lambda c: c["state"].update(agent=[]), "state.agent: must be a dict, got a list of 0"),

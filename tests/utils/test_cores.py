@@ -15,6 +15,7 @@ from minerva.utils.cores import usable_cores
 @pytest.fixture(autouse=True)
 def no_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("MINERVA_CORES", raising=False)
     monkeypatch.setattr(cores, "CGROUP_QUOTA", tmp_path / "cpu.max")
 
 
@@ -43,6 +44,25 @@ def test_omp_num_threads_is_a_limit(value: str, expected: int, monkeypatch: pyte
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert usable_cores() == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "omp", "expected"),
+    [("3", "", 3), ("100", "", 64), (" 2 ", "", 2), ("", "5", 5), ("8", "1", 8)],  # threads of one process are torch's
+)
+def test_minerva_cores_limits_a_run(value: str, omp: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", omp)
+    monkeypatch.setenv("MINERVA_CORES", value)
+    assert usable_cores() == expected
+    assert cores.machine_cores() == 64
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "²"])
+def test_a_wrong_minerva_cores_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINERVA_CORES", value)
+    with pytest.raises(ValueError, match=r"^MINERVA_CORES: must be a whole number from 1 on"):
+        usable_cores()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva.utils.running_norm import RunningNorm
+from minerva.utils.running_norm import FrozenNorm, RunningNorm
 
 
 def data(rows: int = 500, seed: int = 0) -> torch.Tensor:
@@ -280,3 +280,35 @@ def test_outliers_are_warned_about_at_the_first_tenth_and_hundredth() -> None:
         for _ in range(120):
             norm.update(np.array([[1e30]]))
     assert [str(one.message).split("(")[1].split()[0] for one in said] == ["1", "10", "100"]
+
+
+def test_frozen_statistics_stay_until_what_several_saw_is_merged() -> None:
+    x = data().numpy().astype(np.float32)
+    whole, shared = RunningNorm(3), RunningNorm(3)
+    for norm in (whole, shared):
+        norm.update(x[:100])
+    before, frozen = copy.deepcopy(shared), [FrozenNorm(shared), FrozenNorm(copy.deepcopy(shared))]
+    for i, seen in enumerate(np.split(x[100:], 20)):
+        normalized = frozen[i % 2].see(seen)
+        assert normalized.dtype == np.float32
+        np.testing.assert_array_equal(normalized, before(torch.from_numpy(seen)).numpy())
+    assert all(torch.equal(part, before.state_dict()[name]) for name, part in shared.state_dict().items())
+    for one in frozen:
+        shared.merge(one.take())
+    whole.update(x[100:])
+    for name, part in whole.state_dict().items():
+        torch.testing.assert_close(shared.state_dict()[name], part, rtol=1e-12, atol=0)
+    merged = copy.deepcopy(shared.state_dict())
+    shared.merge(frozen[0].take())  # nothing since
+    assert all(torch.equal(part, merged[name]) for name, part in shared.state_dict().items())
+
+
+def test_frozen_statistics_count_an_absurd_number_as_it_is_clipped_and_pass_masks() -> None:
+    norm = RunningNorm(2, clip=5, passed=1)
+    norm.update(torch.randn(1000, 3, generator=torch.Generator().manual_seed(0)))
+    frozen = FrozenNorm(norm)
+    with pytest.warns(RuntimeWarning, match="an observation has the number 1e\\+30"):
+        normalized = frozen.see(np.array([[1e30, 0, 7]], np.float32))
+    assert normalized[0, 0] == 5 and normalized[0, 2] == 7
+    limit = norm.mean[0] + 5 * norm.var[0].sqrt()
+    torch.testing.assert_close(frozen.take(), torch.tensor([1, limit.item(), 0, 0, 0], dtype=torch.float64))

@@ -200,7 +200,7 @@ class ActionWrapper(Wrapper):
 
 
 def old_step(result: Any) -> Any:
-    """Return the four values of a step with the older interface; four are returned as they are."""
+    """Convert the five values of a Gymnasium step to the four of the older interface; four are returned as they are."""
     if len(result) != 5:
         return result
     observation, reward, terminated, truncated, info = result
@@ -210,7 +210,7 @@ def old_step(result: Any) -> Any:
 
 
 def old_reset(result: Any) -> Any:
-    """Return the observation of a reset."""
+    """Return the observation of a reset, with or without the info of Gymnasium's."""
     pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
     return result[0] if pair else result
 
@@ -329,7 +329,7 @@ def with_old_interface(env: Any) -> Any:
 
 
 def random_seed() -> int:
-    """Return a seed from the operating system's random numbers."""
+    """Return a random seed, from the operating system's random numbers."""
     return int(np.random.SeedSequence().generate_state(1)[0] >> 1)
 
 

@@ -36,12 +36,12 @@ class SeqWriter:
     """Base class of formats that write text."""
 
     def writeseq(self, seq: Iterable[str]) -> None:
-        """Write words in a line."""
+        """Write text in a line."""
         raise NotImplementedError
 
 
 class HumanOutputFormat(KVWriter, SeqWriter):
-    """A text table.
+    """Write values as a text table, to a file or the standard output.
 
     Args:
         filename_or_file: The file; None for the standard output.
@@ -63,7 +63,7 @@ class HumanOutputFormat(KVWriter, SeqWriter):
             self.file.flush()
 
     def writeseq(self, seq: Iterable[str]) -> None:
-        """Write words in a line."""
+        """Write text in a line."""
         self.file.write(" ".join(seq) + "\n")
         self.file.flush()
 
@@ -74,7 +74,7 @@ class HumanOutputFormat(KVWriter, SeqWriter):
 
 
 class JSONOutputFormat(KVWriter):
-    """One JSON object per line.
+    """Write values as JSON, one object per line.
 
     Args:
         filename: The file.
@@ -94,7 +94,7 @@ class JSONOutputFormat(KVWriter):
 
 
 class CSVOutputFormat(KVWriter):
-    """A CSV file; where a name is new, the file is written again with another column.
+    """Write values to a CSV file; where a name is new, the file is written again with another column.
 
     Args:
         filename: The file.
@@ -119,7 +119,7 @@ class CSVOutputFormat(KVWriter):
 
 
 class TensorBoardOutputFormat(KVWriter):
-    """An event file.
+    """Write values to a TensorBoard event file.
 
     Args:
         folder: Its folder.
@@ -145,7 +145,7 @@ class TensorBoardOutputFormat(KVWriter):
 
 
 def make_output_format(_format: str, ev_dir: str | os.PathLike[str], log_suffix: str = "") -> KVWriter:
-    """Return a format by its name.
+    """Build an output format of the logger by its name: stdout, log, json, csv or tensorboard.
 
     Args:
         _format: "stdout", "log", "json", "csv" or "tensorboard".
@@ -309,7 +309,7 @@ def getkvs() -> dict[str, Any]:
 
 
 def log(*args: Any, level: int = INFO) -> None:
-    """Write words in a line."""
+    """Write text in a line."""
     Logger.CURRENT.log(*args, level=level)
 
 

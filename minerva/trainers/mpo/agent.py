@@ -37,7 +37,7 @@ __all__ = ["Critic", "DiagonalGaussianPolicy", "LayerNormMLP", "MPOAgent", "Smal
 
 
 class MPOAgent(BaseAgent):
-    """Policy, critic, their targets, the dual variables and the optimizers.
+    """MPO's agent: policy, critic, their target networks, the dual variables and the optimizers.
 
     Args:
         obs_dim: O.

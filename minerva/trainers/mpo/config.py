@@ -13,7 +13,7 @@ _SHARE = Range(SMALLEST_FLOAT, 1, "lie in (0, 1], or be None", "lie in (0, 1], o
 
 @dataclass(frozen=True, kw_only=True)
 class MPOConfig(OffPolicyConfig):
-    """Maximum a posteriori policy optimization for continuous actions, off-policy."""
+    """The settings of MPO: off-policy maximum a posteriori policy optimization, for continuous actions."""
 
     # Networks
 

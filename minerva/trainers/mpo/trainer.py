@@ -27,7 +27,7 @@ __all__ = ["MPOAgent", "MPOConfig", "MPOTrainer"]
 
 
 class MPOTrainer(OffPolicyTrainer):
-    """Train a policy with MPO (arguments as for `Trainer`, fields of `MPOConfig`)."""
+    """Train a policy with MPO. Arguments are those of `Trainer`, and the fields of `MPOConfig`."""
 
     algorithm: ClassVar[str] = "mpo"
     config_class: ClassVar[type[MPOConfig]] = MPOConfig

@@ -25,7 +25,7 @@ CACHE_ELEMENTS = 2**19
 
 
 class Batch(NamedTuple):
-    """Transitions. For n steps `rewards` are discounted sums and `next_obs` is n steps away."""
+    """A batch of MPO: transitions; for n steps `rewards` are discounted sums and `next_obs` is n steps away."""
 
     obs: Tensor  # [B, O]
     actions: Tensor  # [B, A], raw or executed: the critic clips them
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 
 class SequenceBatch(NamedTuple):
-    """Sequences, for Retrace."""
+    """A batch of MPO with Retrace: sequences of transitions."""
 
     obs: Tensor  # [B, T, O]
     actions: Tensor  # [B, T, A], raw or executed: the critic clips them
@@ -48,14 +48,14 @@ class SequenceBatch(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Standard normal numbers that an update samples actions with."""
+    """The noise of an MPO update: standard normal numbers that it samples actions with."""
 
     e_step: Tensor  # [B, S, A]
     critic: Tensor  # [B, S, A]; for Retrace [B, T, R, A], R = retrace_mc_actions; for a shared pass nothing
 
 
 class TrainState(NamedTuple):
-    """Everything that an update changes."""
+    """Everything that an MPO update changes: networks, target networks, dual variables."""
 
     policy: Learnable
     q: Learnable
@@ -65,7 +65,7 @@ class TrainState(NamedTuple):
 
 
 class Optimizers(NamedTuple):
-    """How each part learns."""
+    """The optimizers of MPO: of policy, critic and dual variables."""
 
     policy: Optimizer[DiagonalGaussianPolicy]
     q: Optimizer[Critic]
@@ -73,7 +73,7 @@ class Optimizers(NamedTuple):
 
 
 class Multipliers(NamedTuple):
-    """The dual variables, all positive."""
+    """MPO's dual variables, all positive: temperatures and Lagrange multipliers."""
 
     temperature: Tensor  # η, scalar
     alpha_mean: Tensor  # [A]
@@ -82,7 +82,7 @@ class Multipliers(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """Actions that the target policy sampled in some states, and their values."""
+    """Actions that MPO's target policy sampled in some states, and their values."""
 
     mean: Tensor  # [..., A]
     log_std: Tensor  # [..., A]
@@ -93,7 +93,7 @@ class Sampled(NamedTuple):
 def update(
     optimizers: Optimizers, config: MPOConfig, state: TrainState, batch: Batch | SequenceBatch, noise: Noise
 ) -> tuple[TrainState, dict[str, Tensor]]:
-    """Compute one update: target networks, a step on the critic, one on all multipliers, `m_steps` on the policy."""
+    """Compute an MPO update: target networks, a step on the critic, one on all multipliers, `m_steps` on the policy."""
     policy_module, q_module, duals_module = optimizers.policy.module, optimizers.q.module, optimizers.duals.module
     first_step = batch if isinstance(batch, Batch) else SequenceBatch(*(part[:, 0] for part in batch))
     # Where the policy is improved: in the states that actions were taken in, or in those that followed.
@@ -160,7 +160,7 @@ def update(
 
 
 def target_networks(state: TrainState, config: MPOConfig) -> tuple[Tensor, Tensor]:
-    """Return the parameters of the target networks for this update."""
+    """Return the parameters of MPO's target networks for this update: copied, averaged or unchanged."""
     if config.target_tau is not None:
         return (
             # LaTeX: \theta' \leftarrow (1 - \tau)\, \theta' + \tau\, \theta
@@ -184,7 +184,7 @@ def evaluate_targets(
     noise: Noise,
     config: MPOConfig,
 ) -> tuple[Tensor, Sampled]:
-    """Return the critic's targets, ``[B]``, and the E-step's actions and values, all by the target networks."""
+    """Evaluate MPO's target networks: the critic's targets, ``[B]``, and the E-step's actions and values."""
     if isinstance(batch, Batch) and config.shared_critic_pass:
         shared = sample(policy, q, batch.next_obs, noise.e_step)
         # LaTeX: V(s') = \frac{1}{S} \sum_{i=1}^{S} Q'(s', a_i)
@@ -214,7 +214,7 @@ def evaluate_targets(
 
 
 def sample(policy: DiagonalGaussianPolicy, q: Critic, obs: Tensor, noise: Tensor) -> Sampled:
-    """Sample actions in each state ``[..., O]`` and evaluate them with the critic."""
+    """Sample actions in each state ``[..., O]`` and evaluate them with MPO's critic."""
     mean, log_std = policy(obs)
     # LaTeX: a_i = \mu' + \sigma' \xi_i, \quad \xi_i \sim \mathcal{N}(0, I)
     actions = mean.unsqueeze(-2) + log_std.exp().unsqueeze(-2) * noise
@@ -232,7 +232,7 @@ def _num_chunks(q: Critic, actions: Tensor) -> int:
 
 
 def critic_loss(q: Critic, obs: Tensor, actions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the critic's loss."""
+    """Compute the loss of MPO's critic: the mean squared error."""
     # LaTeX[Abdolmaleki2018a, eq. 13]: L_Q = \mathbb{E}\left[(Q(s, a) - y)^2\right]
     loss = ((q(obs, actions).squeeze(-1) - targets) ** 2).mean()
     return loss, loss
@@ -241,7 +241,7 @@ def critic_loss(q: Critic, obs: Tensor, actions: Tensor, targets: Tensor) -> tup
 def dual_loss(
     duals: Duals, q_values: Tensor, cost: Tensor, kls: tuple[Tensor, Tensor], config: MPOConfig
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the loss of all multipliers; what is logged of it leaves out the out-of-bounds penalty."""
+    """Compute the loss of MPO's dual variables; what is logged of it leaves out the out-of-bounds penalty."""
     (eta, alpha_mean, alpha_std, penalty_eta), (kl_mean, kl_std) = duals(), kls
     # LaTeX[Abdolmaleki2018a, eq. 9]: L_\eta = \mathbb{E}_b[L_{\eta,b}]
     eta_loss = mpo.temperature_loss(q_values, eta, config.kl_epsilon).mean()
@@ -259,7 +259,7 @@ def dual_loss(
 
 
 def divergences(params: DistParams, sampled: Sampled) -> tuple[Tensor, Tensor]:
-    """Compute how far the policy is from the target policy, ``[A]`` each for mean and standard deviation."""
+    """Compute the KL divergences of the policy from the target policy, ``[A]`` each for mean and standard deviation."""
     # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: D_{\mu,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu_b, \sigma'_b) \right)_j
     kl_mean = kl_of_means(params[0], sampled.mean, sampled.log_std).mean(0)
     # LaTeX[Abdolmaleki2018b, sec. 4.2.1]: D_{\sigma,j} = \mathbb{E}_b\, \mathrm{KL}\left( \mathcal{N}(\mu'_b, \sigma'_b) \,\|\, \mathcal{N}(\mu'_b, \sigma_b) \right)_j
@@ -270,7 +270,7 @@ def divergences(params: DistParams, sampled: Sampled) -> tuple[Tensor, Tensor]:
 def policy_loss(
     policy: DiagonalGaussianPolicy, obs: Tensor, sampled: Sampled, weights: Tensor, multipliers: Multipliers
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Compute the decoupled M-step's loss; also its part without penalty, both KLs ``[A]``, and σ ``[B, A]``."""
+    """Compute the loss of MPO's M-step; also its part without penalty, both KLs ``[A]``, and σ ``[B, A]``."""
     mean, log_std = policy(obs)
     old_mean, old_log_std = sampled.mean.unsqueeze(1), sampled.log_std.unsqueeze(1)  # [B, 1, A]
     log_prob = policy.head.log_prob
@@ -289,7 +289,7 @@ def policy_loss(
 
 
 def noise_shapes(batch: Batch | SequenceBatch, config: MPOConfig) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of an update's noise."""
+    """Return the shapes of the noise of an MPO update."""
     rows, act_dim = len(batch.obs), batch.actions.shape[-1]
     e_step = (rows, config.action_samples, act_dim)
     if isinstance(batch, Batch):
@@ -298,7 +298,7 @@ def noise_shapes(batch: Batch | SequenceBatch, config: MPOConfig) -> tuple[tuple
 
 
 def named_metrics(metrics: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return an update's metrics as numbers; those of each action dimension get its index as a suffix."""
+    """Return the metrics of an MPO update as numbers; those of each action dimension get its index as a suffix."""
     numbers: dict[str, float] = {}
     for name, value in metrics.items():
         if value.dim():

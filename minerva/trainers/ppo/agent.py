@@ -18,7 +18,7 @@ from minerva.utils.running_norm import RunningNorm
 
 
 class ActionAndValue(NamedTuple):
-    """What policy and critic say of a batch of observations."""
+    """The output of PPO's agent for a batch of observations: actions, their log-probabilities, entropies and values."""
 
     action: Tensor  # [B, A], not clipped
     log_prob: Tensor  # [B]
@@ -27,7 +27,7 @@ class ActionAndValue(NamedTuple):
 
 
 class Agent(BaseAgent):
-    """A policy and a critic: by default a Gaussian and two tanh networks that share nothing but the normalizer.
+    """PPO's agent: a policy and a critic, by default a Gaussian and two tanh networks that share only the normalizer.
 
     Its methods take raw observations; a recurrent policy begins with an empty state.
 
@@ -113,7 +113,7 @@ def _joined(encoder: nn.Module, core: nn.Module | None, head: nn.Module) -> nn.M
 
 
 def make_agent(config: PPOConfig, shapes: Shapes) -> Agent:
-    """Build the agent that a config describes."""
+    """Build the PPO agent that a config describes."""
     observation_space, action_space, obs_dim, mask_dim, make_encoder = shapes
     kind, head = encoder_kind(config.encoder, observation_space), head_for(action_space)
     architecture = Architecture(

@@ -12,7 +12,7 @@ from minerva.utils.schedules import NonNegativeSchedule, PositiveSchedule, as_sc
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig(OnPolicyConfig):
-    """Proximal policy optimization."""
+    """The settings of PPO: proximal policy optimization."""
 
     # Networks
 
@@ -88,6 +88,16 @@ class PPOConfig(OnPolicyConfig):
     def _near_divisor(self, wanted: int) -> int:
         divisors = [k for k in range(1, self.num_envs + 1) if self.num_envs % k == 0]
         return min(divisors, key=lambda k: abs(k - wanted))
+
+    def check_ranks(self, count: int) -> None:
+        super().check_ranks(count)
+        unit = self.rollout_steps if self.lstm_units else 1  # a recurrent policy learns from whole environments
+        if self.minibatch_size % (unit * count):
+            of = f"rollout_steps = {unit} times " if self.lstm_units else ""
+            raise ValueError(
+                f"minibatch_size: must be divisible by {of}the number of processes that contribute to each minibatch, "
+                f"{count}, got {self.minibatch_size}; try {-(-self.minibatch_size // (unit * count)) * unit * count}."
+            )
 
     def policy_lr_at(self, remaining: float) -> float:
         """Return the learning rate when this share of training remains."""

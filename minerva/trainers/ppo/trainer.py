@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -20,7 +20,7 @@ __all__ = ["Agent", "PPOConfig", "PPOTrainer"]
 
 
 class PPOTrainer(OnPolicyTrainer):
-    """Train a policy with PPO (arguments as for `OnPolicyTrainer`, fields of `PPOConfig`).
+    """Train a policy with PPO. Arguments are those of `OnPolicyTrainer`, and the fields of `PPOConfig`.
 
     It trains in whole rollouts; steps beyond the last of them are left over. If a resumed run is given more steps than
     before, its learning rate follows the schedule of the longer run from there on.
@@ -57,7 +57,7 @@ class PPOTrainer(OnPolicyTrainer):
         remaining = self.remaining(total_updates)
         self.last_update = result = self.updater.learn(self.collector.rollout, remaining, self.minibatch_order)
         self.actor.invalidate()
-        report_skipped(result, self.updates + 1)
+        report_skipped(result, self.updates + 1, self.warn)
         if self._run is not None and self._run.takes_arrays:
             self._log_arrays(self._run, result.batch)
         return {"charts/learning_rate": self.config.policy_lr_at(remaining), **result.metrics}
@@ -71,12 +71,13 @@ class PPOTrainer(OnPolicyTrainer):
         run.images({f"observation/{name}".rstrip("/"): image for name, image in seen.items()})
 
 
-def report_skipped(result: UpdateResult, number: int) -> None:
-    """Warn of the minibatches that an update skipped because a number was not finite.
+def report_skipped(result: UpdateResult, number: int, warn: Callable[[str], None]) -> None:
+    """Warn of the minibatches that a PPO update skipped because a number was not finite.
 
     Args:
         result: What the update returned.
         number: Its number.
+        warn: What tells the user.
 
     Raises:
         FloatingPointError: It skipped all.
@@ -88,9 +89,7 @@ def report_skipped(result: UpdateResult, number: int) -> None:
             f"every loss of update {number} was infinite or not a number; the weights were not touched. "
             "Try a lower policy_lr or max_grad_norm."
         )
-    warnings.warn(
+    warn(
         f"{result.skipped} minibatches of update {number} had a loss or gradient that is not finite "
-        "and were skipped; a lower policy_lr or max_grad_norm may help",
-        RuntimeWarning,
-        stacklevel=3,
+        "and were skipped; a lower policy_lr or max_grad_norm may help"
     )

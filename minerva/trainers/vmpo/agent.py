@@ -16,13 +16,14 @@ from minerva.networks.encoders import MakeEncoder, encoder_kind
 from minerva.networks.heads import head_for
 from minerva.networks.squashed_gaussian import SquashedGaussianPolicy, vmpo_architecture
 from minerva.trainers.actor import BaseAgent
+from minerva.trainers.vmpo.batch import Batch
 from minerva.trainers.vmpo.config import VMPOConfig
-from minerva.trainers.vmpo.update import Batch, Updater, kl_bounds
+from minerva.trainers.vmpo.update import Updater, kl_bounds
 from minerva.utils.running_norm import RunningNorm
 
 
 class VMPOAgent(BaseAgent):
-    """A policy with a critic, the dual variables, and how they learn.
+    """V-MPO's agent: a policy with a critic, the dual variables, and how they learn.
 
     The policy is a squashed Gaussian, or for a discrete action space a distribution over its choices. Its methods take
     raw observations; a recurrent policy begins with an empty state in `act` and `value`.

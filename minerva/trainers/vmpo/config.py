@@ -14,7 +14,7 @@ _SHARE = Range(SMALLEST_FLOAT, 1, "lie in (0, 1]", "lie in (0, 1]", "; 0.5 keeps
 
 @dataclass(frozen=True, kw_only=True)
 class VMPOConfig(OnPolicyConfig):
-    """On-policy maximum a posteriori policy optimization."""
+    """The settings of V-MPO: on-policy maximum a posteriori policy optimization."""
 
     # Networks
 
@@ -92,6 +92,15 @@ class VMPOConfig(OnPolicyConfig):
                 f"topk_fraction: must keep at least one of {fewest} samples, half of rollout_steps * num_envs = "
                 f"{self.rollout_steps} * {self.num_envs} (the others may cross into new episodes); got "
                 f"{self.topk_fraction}, give more of either."
+            )
+
+    def check_ranks(self, count: int) -> None:
+        super().check_ranks(count)
+        rows = self.batch_size // count
+        if rows % self.minibatches:
+            raise ValueError(
+                f"minibatches: must divide the {rows} rows of a rollout that each of {count} processes has, got "
+                f"{self.minibatches}."
             )
 
     @property

@@ -10,7 +10,7 @@ _SLOWER = "a lower policy_lr, fewer m_steps, or a higher alpha_lr"
 
 
 def vmpo_rules(topk_fraction: float, batch_size: int, action_dim: int, discrete: bool = False) -> tuple[Rule, ...]:
-    """Return the rules of a V-MPO run.
+    """Return the health rules of a V-MPO run.
 
     Args:
         topk_fraction: ρ, the share of samples that is meant to be kept.

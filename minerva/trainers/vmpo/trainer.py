@@ -14,15 +14,16 @@ from minerva.trainers.actor import Shapes
 from minerva.trainers.health import Rule
 from minerva.trainers.on_policy import OnPolicyTrainer
 from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.batch import kept_samples, make_batch
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.trainers.vmpo.health import vmpo_rules
-from minerva.trainers.vmpo.update import Updater, kept_samples, make_batch
+from minerva.trainers.vmpo.update import Updater
 
 __all__ = ["VMPOAgent", "VMPOConfig", "VMPOTrainer"]
 
 
 class VMPOTrainer(OnPolicyTrainer):
-    """Train a policy with V-MPO, in whole rollouts (arguments as for `OnPolicyTrainer`, fields of `VMPOConfig`)."""
+    """Train a policy with V-MPO. Arguments are those of `OnPolicyTrainer`, and the fields of `VMPOConfig`."""
 
     algorithm: ClassVar[str] = "vmpo"
     config_class: ClassVar[type[VMPOConfig]] = VMPOConfig
@@ -45,20 +46,21 @@ class VMPOTrainer(OnPolicyTrainer):
         return VMPOAgent(act_dim=act_dim, device=device, config=config, **shapes._asdict())
 
     def _make_updater(self) -> Updater:
+        self.agent.updater.warn = self.warn
         return self.agent.updater
 
-    def _check_action_space(self) -> int:
+    def _check_spaces(self) -> int:
         space = self.env.action_space
         if isinstance(space, spaces.Box) and not all(np.isfinite(bounds).all() for bounds in box_bounds(space)):
             raise ValueError(
                 f"env: {self.env_name} has the action space {space}, whose bounds must be finite for "
                 f"{self.algorithm}, which squashes actions into them; wrap it so that they are, or use ppo."
             )
-        return super()._check_action_space()
+        return super()._check_spaces()
 
     def update(self, total_updates: int) -> dict[str, float]:
         lr_scale = self.remaining(total_updates) if self.config.anneal_lr else 1.0
-        real = int((self.collector.rollout.restarting == 0).sum())
+        real = int(self.ranks.total((self.collector.rollout.restarting == 0).sum()))
         if kept_samples(real, self.config) == 0:  # (nearly) every row crosses into a new episode: nothing to learn
             metrics = {"vmpo/restarting_frac": 1 - real / self.config.batch_size}
         else:

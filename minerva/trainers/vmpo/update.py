@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,30 +18,18 @@ from minerva.networks.duals import MINIMUM, Duals
 from minerva.networks.heads import ActionHead, DistParams, GaussianHead
 from minerva.objectives import lagrange, vmpo
 from minerva.objectives.critic import explained_variance, value_loss
-from minerva.objectives.weighted import effective_sample_size, weighted_mean, weighted_variance
+from minerva.objectives.weighted import effective_sample_size, weighted_mean, weighted_sum, weighted_variance
 from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.health import warn_about_skipped
 from minerva.trainers.on_policy import estimate_advantages
+from minerva.trainers.vmpo.batch import Batch, batch_is_finite, kept_samples, mask_restarts
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.utils.modes import mode, restore_unless, training_parts
-
-
-class Batch(NamedTuple):
-    """A rollout as an update takes it, flattened to B = T·N rows, time-major."""
-
-    obs: Tensor  # [B, O], as the policy saw them
-    actions: Tensor  # [B, A], on the environment's scale
-    old: DistParams  # [B, ·] each, of the policy that acted
-    returns: Tensor  # [B]
-    advantages: Tensor  # [B]
-    restarting_weights: Tensor  # [B], 0 for a step that crosses into a new episode, else 1
-    importance_weights: Tensor  # [B]
-    recurrent_state: Tensor  # [N, S], before the first step; of a policy that is not recurrent [0]
-    episode_starts: Tensor  # [T, N], 1 where an episode begins; of a policy that is not recurrent [0]
+from minerva.utils.ranks import ALONE, Ranks
 
 
 class WeightedBatch(NamedTuple):
-    """What the E-step makes of a batch for the M-step."""
+    """The result of V-MPO's E-step for the M-step: a batch with weights."""
 
     obs: Tensor  # [B, O]
     samples: Tensor  # [B, A], before the tanh
@@ -55,7 +44,7 @@ class WeightedBatch(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Everything that an update changes, besides buffers of a user's own encoder (BatchNorm)."""
+    """Everything that a V-MPO update changes, besides buffers of a user's own encoder (BatchNorm)."""
 
     policy: Learnable  # policy and critic
     alphas: Learnable  # [D], the multipliers of the KL bounds
@@ -63,7 +52,7 @@ class TrainState(NamedTuple):
 
 
 class Optimizers(NamedTuple):
-    """How each part learns."""
+    """The optimizers of V-MPO: of policy and critic, multipliers and temperature."""
 
     policy: Optimizer[ActorCritic]
     alphas: Optimizer[Duals]
@@ -71,7 +60,7 @@ class Optimizers(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A bound on one of the D divergences, and the names that belong to it."""
+    """A bound on one of V-MPO's D KL divergences, and the names that belong to it."""
 
     epsilon: float
     multiplier: str  # name of the Lagrange multiplier
@@ -82,7 +71,7 @@ class Bound(NamedTuple):
 
 
 def kl_bounds(head: ActionHead, config: VMPOConfig) -> tuple[Bound, ...]:
-    """Return the bounds of the M-step: of mean and standard deviation, or of a discrete policy as a whole."""
+    """Return the KL bounds of V-MPO's M-step: of mean and standard deviation, or of a discrete policy as a whole."""
     if isinstance(head, GaussianHead):
         mean = ("kl/mean", "loss/policy_kl_mean_pen", "vmpo/alpha_mu", "health/kl_mean_ratio")
         std = ("kl/std", "loss/policy_kl_std_pen", "vmpo/alpha_sigma", "health/kl_std_ratio")
@@ -91,7 +80,7 @@ def kl_bounds(head: ActionHead, config: VMPOConfig) -> tuple[Bound, ...]:
 
 
 class MStepLosses(NamedTuple):
-    """What an M-step's forward pass gave: scalars, or one entry per divergence."""
+    """The losses of an M-step of V-MPO: scalars, or one entry per divergence."""
 
     total: Tensor
     nll: Tensor
@@ -109,7 +98,7 @@ class MStepLosses(NamedTuple):
 def temperature_loss(
     duals: Duals, advantages: Tensor, restarting_weights: Tensor, importance_weights: Tensor, config: VMPOConfig
 ) -> tuple[Tensor, tuple[Tensor, vmpo.Selection, Tensor]]:
-    """Compute L_η; with it the samples that are kept, and their weights in the M-step, ``[B]``."""
+    """Compute the loss of V-MPO's temperature, L_η; also the samples that are kept, and their weights, ``[B]``."""
     (eta,) = duals()
     scaled = vmpo.scale_advantages(advantages, restarting_weights, eta)
     selection = vmpo.select_top(scaled, restarting_weights, config.topk_fraction)
@@ -120,7 +109,7 @@ def temperature_loss(
 def e_step(
     optimizers: Optimizers, config: VMPOConfig, state: TrainState, batch: Batch
 ) -> tuple[TrainState, WeightedBatch, dict[str, Tensor]]:
-    """Weigh the samples with the temperature as it is, and then take one step on it."""
+    """Compute V-MPO's E-step: weigh the samples with the temperature as it is, and then take one step on it."""
     w, advantages = batch.restarting_weights, batch.advantages
     counted = (w > 0).to(w.dtype)
     if config.normalize_advantages:
@@ -159,12 +148,19 @@ def e_step(
 
 
 def m_step(
-    optimizers: Optimizers, config: VMPOConfig, state: TrainState, batch: WeightedBatch, lr_scale: Tensor
+    optimizers: Optimizers,
+    config: VMPOConfig,
+    state: TrainState,
+    batch: WeightedBatch,
+    lr_scale: Tensor,
+    ranks: Ranks = ALONE,
 ) -> tuple[TrainState, MStepLosses]:
-    """Take, on a minibatch, one step on the multipliers, and with the new ones a step on policy and critic.
+    """Compute V-MPO's M-step on a minibatch: a step on the multipliers, then with these one on policy and critic.
 
-    `lr_scale` ``[1]`` multiplies the learning rates of policy and critic.
+    `lr_scale` ``[1]`` multiplies the learning rates of policy and critic. With several processes, the minibatch is this
+    one's part of theirs (see `shared_weights`), and the losses are its part of their sum.
     """
+    mean = weighted_mean if ranks.count == 1 else weighted_sum
     bounds = kl_bounds(optimizers.policy.module.module.head, config)
 
     def loss(policy: ActorCritic) -> tuple[Tensor, tuple[MStepLosses, Learnable]]:
@@ -179,19 +175,19 @@ def m_step(
             cross_entropy = head.cross_entropy(params, batch.old)  # [B]
             noises = vmpo.sampling_noise(raw_log_probs, cross_entropy, head.exactness(batch.old))  # [B]
             # LaTeX: L_n = \mathbb{E}[n_t]
-            noise = weighted_mean(noises, batch.counted)
+            noise = mean(noises, batch.counted)
         divergences = head.divergences(params, batch.old)  # [B] each
         # LaTeX: D_k = \mathbb{E}[D_{k,t} \mid \bar{w}_t > 0]
-        kept_kls = torch.stack([weighted_mean(divergence, batch.kept) for divergence in divergences])  # [D]
+        kept_kls = torch.stack([mean(divergence, batch.kept) for divergence in divergences])  # [D]
         # Within the loss: the multipliers need the divergences of this forward pass, the penalty the new multipliers.
-        alphas, alpha = minimize(alpha_loss, state.alphas, optimizers.alphas, kept_kls.detach(), bounds)
+        alphas, alpha = minimize(alpha_loss, state.alphas, optimizers.alphas, ranks.total(kept_kls.detach()), bounds)
         with optimizers.alphas.module.at(alphas.parameters) as duals:
             penalties = lagrange.kl_penalty(torch.stack(duals()), kept_kls)  # [D]
         # LaTeX[Song2020, eq. 6]: L_V = \mathbb{E}\left[ \tfrac12 (V - R)^2 \right]
-        critic_loss = weighted_mean(value_loss(value, batch.returns), batch.counted)
+        critic_loss = mean(value_loss(value, batch.returns), batch.counted)
         # LaTeX: L = L_{\mathrm{NLL}} - L_n + \sum_k \alpha_k D_k + L_V
         total = nll - noise + penalties.sum() + critic_loss
-        kls = torch.stack([weighted_mean(divergence, batch.counted) for divergence in divergences])
+        kls = torch.stack([mean(divergence, batch.counted) for divergence in divergences])
         return total, (MStepLosses(total, nll, noise, penalties, critic_loss, alpha, kept_kls, kls), alphas)
 
     policy, (losses, alphas) = minimize(loss, state.policy, optimizers.policy.scaled(lr_scale))
@@ -199,7 +195,7 @@ def m_step(
 
 
 def alpha_loss(duals: Duals, kls: Tensor, bounds: tuple[Bound, ...]) -> tuple[Tensor, Tensor]:
-    """Compute the loss of the multipliers: each grows where its bound is broken."""
+    """Compute the loss of V-MPO's multipliers: each grows where its bound is broken."""
     parts = zip(duals(), kls.unbind(), bounds, strict=True)
     # LaTeX[Song2020, eq. 5]: L_\alpha = \sum_k \alpha_k (\epsilon_k - D_k)
     loss = torch.stack([lagrange.alpha_loss(alpha, kl, bound.epsilon) for alpha, kl, bound in parts]).sum()
@@ -207,7 +203,7 @@ def alpha_loss(duals: Duals, kls: Tensor, bounds: tuple[Bound, ...]) -> tuple[Te
 
 
 def evaluate(policy: ActorCritic, obs: Tensor, state: Tensor, episode_starts: Tensor) -> tuple[DistParams, Tensor]:
-    """Return the distributions of actions, ``[B, ·]`` each, and values ``[B]`` of rows ``[B, O]``."""
+    """Evaluate policy and critic on rows ``[B, O]``: distributions of actions, ``[B, ·]`` each, and values ``[B]``."""
     if not policy.state_dim:
         params, value, _ = policy.forward_sequence(obs, state, episode_starts)
         return params, value
@@ -218,14 +214,17 @@ def evaluate(policy: ActorCritic, obs: Tensor, state: Tensor, episode_starts: Te
 _ROWS = ("obs", "samples", "log_volume", "returns", "counted", "kept", "psi")
 
 
-def minibatches(batch: WeightedBatch, order: Tensor | None, count: int, real: Tensor) -> Iterator[WeightedBatch]:
+def minibatches(
+    batch: WeightedBatch, order: Tensor | None, count: int, real: Tensor, ranks: Ranks = ALONE
+) -> Iterator[WeightedBatch]:
     """Split a batch into minibatches; those without a real row are left out.
 
     Args:
-        batch: The whole batch.
+        batch: The whole batch; with several processes, this one's part of it.
         order: Order of its rows, ``[B]`` on the CPU; None for one minibatch, the batch itself.
         count: M, the minibatches.
         real: Which rows count, ``[B]`` on the CPU, so that nothing waits for a GPU. Without any, none is left out.
+        ranks: The processes: each contributes as many of its rows to every minibatch.
     """
     if order is None:
         yield batch
@@ -233,12 +232,21 @@ def minibatches(batch: WeightedBatch, order: Tensor | None, count: int, real: Te
     # LaTeX: \psi^{(m)}_t = M \psi_t
     psi = count * batch.psi
     whole = batch._replace(psi=psi)
-    left_out = [not part.any() for part in real[order].chunk(count)]
+    has_real = torch.stack([part.any() for part in real[order].chunk(count)])
+    left_out = (ranks.total(has_real.float()) == 0).tolist()
     for chosen, skip in zip(order.to(psi.device).chunk(count), left_out, strict=True):
         if skip and not all(left_out):
             continue
         rows = {name: getattr(whole, name)[chosen] for name in _ROWS}
         yield whole._replace(**rows, old=tuple(part[chosen] for part in batch.old))
+
+
+def shared_weights(batch: WeightedBatch, ranks: Ranks) -> WeightedBatch:
+    """Divide the weights of this process's part of a minibatch by the rows that count in all parts."""
+    if ranks.count == 1:
+        return batch
+    counted, kept = ranks.total(torch.stack([batch.counted.sum(), batch.kept.sum()])).clamp(min=1)
+    return batch._replace(counted=batch.counted / counted, kept=batch.kept / kept)
 
 
 def final_metrics(
@@ -248,11 +256,14 @@ def final_metrics(
     state: TrainState,
     batch: WeightedBatch,
     losses: MStepLosses,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
-    """Compute what is logged of an update: the last M-step's losses, and policy and critic after it.
+    """Compute what is logged of a V-MPO update: the last M-step's losses, and policy and critic after it.
 
     `old` are the parameters of policy and critic before the update.
     """
+    if ranks.count > 1:  # each process has its part of all but the multipliers' loss
+        losses = MStepLosses(*map(ranks.total, losses))._replace(alpha=losses.alpha)
     metrics = {
         "loss/total": losses.total,
         "loss/value": losses.value,
@@ -265,6 +276,8 @@ def final_metrics(
         alphas = duals()
     with optimizers.policy.module.at(state.policy.parameters) as policy:
         params, value = evaluate(policy, batch.obs, batch.recurrent_state, batch.episode_starts)
+    returns, counted, kept = map(ranks.whole, (batch.returns, batch.counted, batch.kept))
+    entropy, value = map(ranks.whole, (policy.head.entropy(params), value))
     per_bound = (losses.penalties, losses.kls, losses.kept_kls, alphas)
     for bound, penalty, kl, kept_kl, alpha in zip(kl_bounds(policy.head, config), *per_bound, strict=True):
         metrics |= {
@@ -275,20 +288,21 @@ def final_metrics(
             bound.ratio_metric: kept_kl / bound.epsilon,
         }
     if isinstance(policy.head, GaussianHead):
-        metrics["train/mean_abs_action"] = weighted_mean(policy.head.mode(params).abs().mean(-1), batch.counted)
+        sizes = ranks.whole(policy.head.mode(params).abs().mean(-1))
+        metrics["train/mean_abs_action"] = weighted_mean(sizes, counted)
     parameters = torch.cat([state.alphas.parameters, state.temperature.parameters])
     return metrics | {
-        "train/entropy": weighted_mean(policy.head.entropy(params), batch.kept),
+        "train/entropy": weighted_mean(entropy, kept),
         "train/param_delta": (state.policy.parameters - old).norm(),
-        "value/explained_var": explained_variance(batch.returns, value, batch.counted),
-        "value/pred_mean": weighted_mean(value, batch.counted),
-        "value/pred_std": weighted_variance(value, batch.counted).sqrt(),
+        "value/explained_var": explained_variance(returns, value, counted),
+        "value/pred_mean": weighted_mean(value, counted),
+        "value/pred_std": weighted_variance(value, counted).sqrt(),
         "health/dual_saturation": (parameters <= MINIMUM).to(parameters.dtype).mean(),
     }
 
 
 class Updater:
-    """Learn from batches: it holds what an update changes, and how updates run.
+    """Learn from rollouts with V-MPO; it holds what an update changes, and how updates run.
 
     Args:
         policy: Policy and critic, on their device; changed in place.
@@ -299,6 +313,7 @@ class Updater:
 
     def __init__(self, policy: ActorCritic, alphas: Duals, temperature: Duals, config: VMPOConfig) -> None:
         self._config = config
+        self._ranks = ALONE
         self._training_parts = training_parts(policy)
         self._buffers = policy.encoder_buffers()
         modules = FlatModule(policy), FlatModule(alphas), FlatModule(temperature)
@@ -311,17 +326,25 @@ class Updater:
         )
         self.state = TrainState(*(Learnable.start(module.vector) for module in modules))
         self.skipped = 0
+        self.warn: Callable[[str], None] | None = None  # what tells the user of it; `warnings.warn` by default
+        self.set_acceleration(Acceleration())
+
+    def set_ranks(self, ranks: Ranks) -> None:
+        """Learn together with other processes: each has the rollouts of its own environments."""
+        self._ranks = ranks
+        # The duals are not summed: every process computes the same of the whole batch.
+        self.optimizers = self.optimizers._replace(policy=replace(self.optimizers.policy, total=ranks.total))
         self.set_acceleration(Acceleration())
 
     def set_acceleration(self, acceleration: Acceleration) -> None:
         """Run updates this way from now on; only the M-step is compiled, because an update may take many of them."""
 
-        def prepared(function: Callable[..., Any], chosen: Acceleration) -> Callable[..., Any]:
-            return accelerate(partial(function, self.optimizers, self._config), chosen)
+        def prepared(function: Callable[..., Any], chosen: Acceleration, **settings: Any) -> Callable[..., Any]:
+            return accelerate(partial(function, self.optimizers, self._config, **settings), chosen)
 
         self._e_step = prepared(e_step, acceleration._replace(compiled=False))
-        self._m_step = prepared(m_step, acceleration)
-        self._final_metrics = prepared(final_metrics, acceleration._replace(compiled=False))
+        self._m_step = prepared(m_step, acceleration, ranks=self._ranks)
+        self._final_metrics = prepared(final_metrics, acceleration._replace(compiled=False), ranks=self._ranks)
 
     @torch.no_grad()
     def update(
@@ -342,16 +365,32 @@ class Updater:
             lr_scale: Multiplies the learning rates of policy and critic, ``[1]``.
             rollout: What the batch was made of; needed with `recompute_advantages`.
         """
-        new, weighted, metrics = self._e_step(state, batch)
+        new, weighted, metrics = self._weigh(state, batch)
         real = (batch.restarting_weights > 0).cpu() if self._config.minibatches > 1 else batch.restarting_weights
         for m, order in enumerate(orders):
             if m > 0 and self._config.recompute_advantages:
                 batch = self._recompute_advantages(batch, rollout, new)
-                new, weighted, metrics = self._e_step(new, batch)
+                new, weighted, metrics = self._weigh(new, batch)
             with mode(self._training_parts, training=True):
-                for minibatch in minibatches(weighted, order, self._config.minibatches, real):
-                    new, losses = self._m_step(new, minibatch, lr_scale)
+                for minibatch in minibatches(weighted, order, self._config.minibatches, real, self._ranks):
+                    new, losses = self._m_step(new, shared_weights(minibatch, self._ranks), lr_scale)
         return new, metrics | self._final_metrics(state.policy.parameters, new, weighted, losses)
+
+    def _weigh(self, state: TrainState, batch: Batch) -> tuple[TrainState, WeightedBatch, dict[str, Tensor]]:
+        """Take the E-step, in every process over the samples of all: it takes no more than a few numbers of each."""
+        whole, own = self._ranks.whole, self._ranks.own
+        of_all = batch._replace(
+            returns=whole(batch.returns),
+            advantages=whole(batch.advantages),
+            restarting_weights=whole(batch.restarting_weights),
+            importance_weights=whole(batch.importance_weights),
+        )
+        weighted: WeightedBatch
+        new, weighted, metrics = self._e_step(state, of_all)
+        weighted = weighted._replace(
+            returns=batch.returns, counted=own(weighted.counted), kept=own(weighted.kept), psi=own(weighted.psi)
+        )
+        return new, weighted, metrics
 
     def learn(
         self,
@@ -376,8 +415,10 @@ class Updater:
             raise ValueError("recompute_advantages: needs the rollout that a batch was made of; got none.")
         batch = mask_restarts(batch, self.optimizers.policy.module.module.mask_dim)
         counted = (batch.restarting_weights > 0).sum()
-        usable, count = torch.stack([batch_is_finite(batch).to(counted.dtype), counted]).tolist()
-        if not usable:
+        unusable, count = self._ranks.total(
+            torch.stack([(~batch_is_finite(batch)).to(counted.dtype), counted])
+        ).tolist()
+        if unusable:
             self._skip()
             return None
         if config.topk_fraction < 1 and kept_samples(count, config) == 0:
@@ -404,7 +445,7 @@ class Updater:
 
     def _skip(self) -> None:
         self.skipped += 1
-        warn_about_skipped(self.skipped)
+        warn_about_skipped(self.skipped, warn=self.warn)
 
     def _recompute_advantages(self, batch: Batch, rollout: RolloutBuffer | None, state: TrainState) -> Batch:
         """Estimate advantages and returns with the critic as it is now."""
@@ -414,51 +455,3 @@ class Updater:
         advantages, returns = estimate_advantages(rollout, values, self._config)
         again = batch._replace(advantages=advantages.flatten(), returns=returns.flatten())
         return mask_restarts(again, self.optimizers.policy.module.module.mask_dim)
-
-
-def kept_samples(count: int, config: VMPOConfig) -> int:
-    """Return how many samples `topk_fraction` keeps of so many that do not cross into a new episode."""
-    return int(config.topk_fraction * count + 1e-9)  # as `vmpo.select_top`
-
-
-def mask_restarts(batch: Batch, mask_dim: int) -> Batch:
-    """Set rows without weight to 0, their action masks to all allowed; if no row has weight, all stay as they are."""
-    w = batch.restarting_weights
-    masked = ~((w > 0) | w.isnan()) & (w > 0).any()  # [B]; a weight that is not a number stays, to be found
-
-    def cleared(part: Tensor, value: float = 0.0) -> Tensor:
-        return part.masked_fill(masked if part.dim() == 1 else masked.unsqueeze(-1), value)
-
-    obs = cleared(batch.obs)
-    if mask_dim:  # otherwise there would be nothing left to choose from
-        obs = torch.cat([obs[:, :-mask_dim], cleared(batch.obs[:, -mask_dim:], 1.0)], dim=-1)
-    rest = ("actions", "returns", "advantages", "restarting_weights", "importance_weights")
-    return batch._replace(
-        obs=obs, old=tuple(map(cleared, batch.old)), **{name: cleared(getattr(batch, name)) for name in rest}
-    )
-
-
-def batch_is_finite(batch: Batch) -> Tensor:
-    """Return whether all of a batch is finite, a scalar; a logit of the policy that acted may be -∞."""
-    parts = [part.isfinite().all() for part in batch if isinstance(part, Tensor)]
-    return torch.stack([*parts, *((part < torch.inf).all() for part in batch.old)]).all()
-
-
-@torch.no_grad()
-def make_batch(policy: ActorCritic, rollout: RolloutBuffer, config: VMPOConfig) -> Batch:
-    """Evaluate a full rollout with the policy and critic that collected it, in one pass."""
-    params, values, _ = policy.forward_sequence(rollout.obs, rollout.first_recurrent_state, rollout.episode_starts)
-    advantages, returns = estimate_advantages(rollout, values, config)
-    weights = (1 - rollout.restarting).flatten()
-    nothing = weights.new_zeros(0)
-    return Batch(
-        rollout.obs[:-1].flatten(0, 1),
-        rollout.actions.flatten(0, 1),
-        tuple(part[:-1].flatten(0, 1) for part in params),
-        returns.flatten(),
-        advantages.flatten(),
-        weights,
-        torch.ones_like(weights),
-        rollout.first_recurrent_state if policy.state_dim else nothing,
-        rollout.episode_starts[:-1] if policy.state_dim else nothing,
-    )

@@ -183,6 +183,7 @@ def test_transitions_that_are_not_finite_are_dropped_and_told_and_the_run_goes_o
         trainer = train(tmp_path / "run", env_id=Broken, normalize_obs=normalize_obs)
     assert trainer.replay.dropped > 40
     assert len(warned) == 5
+    assert (tmp_path / "run" / "notes.log").read_text().count("Warning: custom:") == 5
     assert trainer.agent.skipped == 0 and trainer.updates == trainer.collector.transitions - 20 > 30
     assert all(torch.isfinite(value).all() for value in trainer.agent.state_dict().values())
     assert logged(tmp_path / "run", "health/dropped")[-1][1] > 40
@@ -214,6 +215,7 @@ def test_an_update_that_is_not_finite_changes_nothing_and_the_run_goes_on(
         assert all(torch.equal(a, b) for a, b in zip(states[first], states[later], strict=True))
     assert not torch.equal(states[first][0], states[first + 4][0])
     assert trainer.agent.skipped == 3 and trainer.updates == 40
+    assert "Warning: a batch gave a number that is not finite" in (tmp_path / "run" / "notes.log").read_text()
     assert logged(tmp_path / "run", "health/skipped")[-1][1] == 3
 
 

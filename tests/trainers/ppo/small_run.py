@@ -17,6 +17,7 @@ from minerva import checkpointing
 from minerva.callbacks import Callback
 from minerva.evaluation import Evaluation
 from minerva.trainers.ppo.trainer import PPOTrainer
+from minerva.trainers.run import CLOCK_FIELDS
 from minerva.trainers.trainer import Trainer
 
 ROLLOUT = 16
@@ -107,7 +108,7 @@ def metrics_of(folder: Path) -> list[tuple[int, str, float]]:
     """All rows of a run's log but the clock's."""
     with (folder / "metrics.csv").open(newline="") as file:
         rows = [(int(row["step"]), row["name"], float(row["value"])) for row in csv.DictReader(file)]
-    return [row for row in rows if row[1] != "charts/SPS"]
+    return [row for row in rows if not row[1].startswith(("time/", "charts/SPS"))]
 
 
 def logged(folder: Path, name: str) -> list[tuple[int, float]]:
@@ -118,18 +119,18 @@ def evaluated_steps(folder: Path) -> list[int]:
     return [step for step, _ in logged(folder, "eval/return_mean")]
 
 
-def paces_of(folder: Path) -> list[tuple[int, float]]:
-    """The steps per second that a run logged, which the clock decides."""
+def clocked(folder: Path, name: str = "charts/SPS") -> list[tuple[int, float]]:
+    """A metric that the clock decides, such as the steps per second, as a run logged it."""
     with (folder / "metrics.csv").open(newline="") as file:
-        return [(int(row["step"]), float(row["value"])) for row in csv.DictReader(file) if row["name"] == "charts/SPS"]
+        return [(int(row["step"]), float(row["value"])) for row in csv.DictReader(file) if row["name"] == name]
 
 
 def state_of(folder: Path, which: str = "last") -> dict[str, Any]:
-    """The states of a trainer and its run, less the log's length in bytes, which the clock's numbers change."""
+    """The states of a trainer and its run, without what the clock decides."""
     (path,) = folder.glob(f"*_{which}.pt")
     checkpoint = checkpointing.read(path)
-    del checkpoint["run"]["log_position"]
-    return {**checkpoint["run"], **checkpoint["state"]}
+    run = {name: value for name, value in checkpoint["run"].items() if name not in CLOCK_FIELDS}
+    return {**run, **checkpoint["state"]}
 
 
 def learned(folder: Path) -> dict[str, Any]:
@@ -180,10 +181,10 @@ def scripted_evaluation(returns: list[float]) -> Callable[..., Evaluation]:
 
 
 class FakeClock:
-    """Each environment step takes ten seconds, and nothing else takes any time."""
+    """Each environment step takes ten seconds, and nothing else takes any time but what a test adds."""
 
-    def __init__(self, trainer: PPOTrainer) -> None:
-        self.trainer = trainer
+    def __init__(self, trainer: PPOTrainer, seconds: float = 10.0) -> None:
+        self.trainer, self.seconds, self.waited = trainer, seconds, 0.0
 
     def perf_counter(self) -> float:
-        return 1000.0 + 10.0 * self.trainer.env_steps
+        return 1000.0 + self.seconds * self.trainer.env_steps + self.waited

@@ -136,15 +136,11 @@ def test_learning_rate_stays_without_annealing(tmp_path: Path) -> None:
     assert {rate for _, rate in logged(tmp_path / "run", "charts/learning_rate")} == {0.007}
 
 
-def test_too_few_steps_for_one_update_says_both_numbers_and_makes_nothing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_too_few_steps_for_one_update_are_an_error_that_says_both_numbers_and_makes_nothing(tmp_path: Path) -> None:
     trainer = small_trainer(num_envs=2)
     before = trainer.state_dict()
-    result = trainer.train(ROLLOUT * 2 - 1, tmp_path / "run")
-    said = capsys.readouterr().out
-    assert "31" in said and "32" in said and "total_steps" in said and "rollout_steps * num_envs" in said
-    assert (result.env_steps, result.updates) == (0, 0)
+    with pytest.raises(ValueError, match=r"total_steps: .*rollout_steps \* num_envs = 32.*got 31"):
+        trainer.train(ROLLOUT * 2 - 1, tmp_path / "run")
     assert same(trainer.state_dict(), before)
     assert list(tmp_path.iterdir()) == []
     trainer.close()
@@ -159,7 +155,8 @@ def test_logged_names_are_those_of_the_specification(tmp_path: Path) -> None:
     losses = "value_loss policy_loss entropy old_approx_kl approx_kl clipfrac explained_variance"
     evaluation = "return_mean return_std return_min return_max return_median length_mean"
     assert names == {
-        "charts/learning_rate", "charts/SPS", "train/episode_return", "train/episode_length",
+        "charts/learning_rate", "charts/SPS", "charts/SPS_training", "time/seconds",
+        "train/episode_return", "train/episode_length",
         *(f"losses/{name}" for name in losses.split()), *(f"eval/{name}" for name in evaluation.split()),
     }  # fmt: skip
     # The x axis is the environment step. An episode of 10 steps, a restarting step, and 10 steps again.
@@ -202,6 +199,7 @@ def test_skipped_minibatches_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path:
     trainer.close()
     assert result.updates == 3
     assert all(x.isfinite().all() for x in trainer.agent.parameters())
+    assert "Warning: 1 minibatches of update 2 had a loss" in (tmp_path / "run" / "notes.log").read_text()
 
 
 @pytest.mark.parametrize("estimator", ["gae", "returns"])

@@ -13,8 +13,8 @@ from minerva.acceleration.applied import moments
 from minerva.networks.heads import head_for
 from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.vmpo.agent import VMPOAgent
+from minerva.trainers.vmpo.batch import Batch
 from minerva.trainers.vmpo.gaussian_mlp_policy import SquashedGaussianPolicy
-from minerva.trainers.vmpo.update import Batch
 from tests.networks.samples import move_parameters
 
 OBS, ACT = 2, 2

@@ -14,7 +14,7 @@ from minerva.acceleration.applied import Acceleration
 from minerva.acceleration.compiled import compiler_available
 from minerva.acceleration.tree import leaves, rebuild
 from minerva.trainers.vmpo import update
-from minerva.trainers.vmpo.update import Batch, make_batch
+from minerva.trainers.vmpo.batch import Batch, make_batch
 from tests.trainers.ppo.small_run import same
 from tests.trainers.vmpo.poison import POISONS, poison
 from tests.trainers.vmpo.small_agent import (

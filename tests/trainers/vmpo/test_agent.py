@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.actor import Actor
 from minerva.trainers.vmpo.agent import VMPOAgent
-from minerva.trainers.vmpo.update import make_batch
+from minerva.trainers.vmpo.batch import make_batch
 from minerva.utils.running_norm import RunningNorm
 from minerva.utils.seeding import torch_generator
 from tests.objectives import oracle_ppo, oracle_vmpo

@@ -16,8 +16,9 @@ from torch import Tensor
 
 import minerva
 from minerva.environments import EnvFactory
+from minerva.trainers.vmpo.batch import Batch, make_batch, mask_restarts
 from minerva.trainers.vmpo.trainer import VMPOTrainer
-from minerva.trainers.vmpo.update import Batch, e_step, evaluate, m_step, make_batch, mask_restarts
+from minerva.trainers.vmpo.update import e_step, evaluate, m_step
 from tests.environments.tiny_envs import Picking
 from tests.networks.samples import float64
 from tests.trainers.combinations import assert_loaded_policy_acts_alike

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from minerva.trainers.vmpo import update
-from minerva.trainers.vmpo.update import make_batch
+from minerva.trainers.vmpo.batch import make_batch
 from tests.trainers.ppo.small_run import same
 from tests.trainers.vmpo.poison import POISONS, poison
 from tests.trainers.vmpo.small_agent import learned, make_agent, make_data, make_rollout

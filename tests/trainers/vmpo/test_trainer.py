@@ -13,8 +13,8 @@ import torch
 
 import minerva
 from minerva.trainers.vmpo import trainer as trainer_module
+from minerva.trainers.vmpo.batch import Batch, make_batch
 from minerva.trainers.vmpo.trainer import VMPOTrainer
-from minerva.trainers.vmpo.update import Batch, make_batch
 from minerva.utils.running_norm import RunningNorm
 from tests.environments.tiny_envs import Pulse, Talking
 from tests.trainers.ppo.small_run import logged, metrics_of, same, state_of
@@ -139,7 +139,8 @@ def test_logged_names_are_those_of_the_specification(tmp_path: Path) -> None:
         "returns": "raw_mean raw_std",
         "value": "explained_var pred_mean pred_std",
         "health": "kl_mean_ratio kl_std_ratio dual_saturation skipped",
-        "charts": "SPS learning_rate",
+        "charts": "SPS SPS_training learning_rate",
+        "time": "seconds",
         "eval": "return_mean return_std return_min return_max return_median length_mean",
     }
     assert names == {f"{group}/{name}" for group, text in groups.items() for name in text.split()}
@@ -172,7 +173,7 @@ def test_names_logged_with_discrete_actions_are_those_of_the_page(tmp_path: Path
     for new, old in rows:
         listed -= set(re.findall(r"`([^`]+)`", old))
         listed |= set(re.findall(r"`([^`]+)`", new))
-    assert listed == found | {"charts/SPS"}
+    assert listed == found | {"charts/SPS", "charts/SPS_training", "time/seconds"}
 
 
 def test_runs_with_discrete_actions_hear_of_their_own_illnesses() -> None:
@@ -214,6 +215,8 @@ def test_a_bad_update_is_skipped_and_the_run_goes_on(monkeypatch: pytest.MonkeyP
         result = trainer.train(ROLLOUT * 4, tmp_path / "run")
     trainer.close()
     assert (result.updates, result.env_steps) == (4, ROLLOUT * 4)
+    noted = (tmp_path / "run" / "notes.log").read_text()
+    assert f"step {ROLLOUT * 2}  Warning: a batch gave a number that is not finite and was skipped (1 so far)" in noted
     before, after = kept
     assert (before[1].pop("skipped"), after[1].pop("skipped")) == (0, 1)
     assert all(same(a, b) for a, b in zip(before, after, strict=True))
@@ -241,15 +244,12 @@ def test_an_ill_run_is_told_so_once(capsys: pytest.CaptureFixture[str], tmp_path
     assert "times as far as epsilon_mu allows" not in capsys.readouterr().out
 
 
-def test_too_few_steps_for_one_update_says_both_numbers_and_makes_nothing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_too_few_steps_for_one_update_are_an_error_that_says_both_numbers_and_makes_nothing(tmp_path: Path) -> None:
     trainer = small_trainer(num_envs=2)
-    result = trainer.train(ROLLOUT * 2 - 1, tmp_path / "run")
+    with pytest.raises(ValueError, match=r"total_steps: .*rollout_steps \* num_envs = 32.*got 31"):
+        trainer.train(ROLLOUT * 2 - 1, tmp_path / "run")
     trainer.close()
-    said = capsys.readouterr().out
-    assert "31" in said and "32" in said and "rollout_steps * num_envs" in said
-    assert (result.env_steps, result.updates) == (0, 0) and list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("estimator", ["returns", "dae", "gae"])

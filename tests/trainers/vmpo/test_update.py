@@ -12,7 +12,8 @@ from minerva.acceleration.applied import load_moments, moments
 from minerva.acceleration.learnable import Learnable
 from minerva.acceleration.tree import leaves
 from minerva.networks.duals import MINIMUM
-from minerva.trainers.vmpo.update import TrainState, make_batch, mask_restarts
+from minerva.trainers.vmpo.batch import make_batch, mask_restarts
+from minerva.trainers.vmpo.update import TrainState
 from tests.networks.samples import float64
 from tests.objectives import oracle_vmpo
 from tests.trainers.ppo.small_run import same

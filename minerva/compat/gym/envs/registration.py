@@ -23,7 +23,7 @@ _ID = re.compile(r"(?P<name>.+)-v(?P<version>\d+)")
 
 @dataclass
 class EnvSpec:
-    """What an environment was registered with."""
+    """What an environment was registered with: id, entry point, arguments and time limit."""
 
     id: str
     entry_point: str | Callable[..., Any]
@@ -56,7 +56,7 @@ class Registry:
         return list(self.env_specs.values())
 
     def spec(self, name: str) -> Any:
-        """Return what an id was registered with."""
+        """Return what an environment id was registered with."""
         return self.registered[name] if name in self.registered else gymnasium.spec(current_id(name))
 
 
@@ -93,7 +93,7 @@ def register(
 
 
 def spec(id: str) -> Any:
-    """Return what an id was registered with."""
+    """Return what an environment id was registered with."""
     return registry.spec(id)
 
 

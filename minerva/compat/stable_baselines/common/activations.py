@@ -31,7 +31,7 @@ CUSTOM_FUNCTION = "function"
 
 
 class FunctionModule(nn.Module):
-    """A module that applies a plain function.
+    """A torch module that applies a plain function, such as an activation.
 
     Args:
         function: Maps a tensor to one of the same shape.

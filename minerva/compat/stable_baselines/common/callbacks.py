@@ -432,7 +432,7 @@ def as_callback(callback: Any) -> BaseCallback:
 
 
 def single_environment(env: Any) -> VecEnv:
-    """Return a vector environment that holds one environment.
+    """Return a vector environment that holds exactly one environment, for evaluation.
 
     Raises:
         ValueError: `env` holds more than one.

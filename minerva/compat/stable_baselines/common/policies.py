@@ -32,7 +32,7 @@ class Layers(NamedTuple):
 
 
 def nature_cnn(images: Any, **kwargs: Any) -> Any:
-    """Stand for the convolutions of `CnnPolicy`, as the value of `cnn_extractor`.
+    """Choose the convolutions of `CnnPolicy`, as the value of `cnn_extractor`; it cannot be called.
 
     Raises:
         TypeError: It is called: TensorFlow's tensors cannot be used here.

@@ -11,7 +11,7 @@ Function = Callable[[float], float]
 
 
 class Schedule(ABC):
-    """A value that depends on a step."""
+    """Base class of schedules: a value that depends on the step."""
 
     @abstractmethod
     def value(self, step: float) -> float:
@@ -19,7 +19,7 @@ class Schedule(ABC):
 
 
 class ConstantSchedule(Schedule):
-    """The same value at all steps.
+    """A schedule with the same value at all steps.
 
     Args:
         value: The value.
@@ -39,7 +39,7 @@ def linear_interpolation(left: float, right: float, alpha: float) -> float:
 
 
 class PiecewiseSchedule(Schedule):
-    """Values between given ones.
+    """A schedule that interpolates between given values.
 
     Args:
         endpoints: Pairs (step, value), in the order of steps.
@@ -71,7 +71,7 @@ class PiecewiseSchedule(Schedule):
 
 
 class LinearSchedule(Schedule):
-    """A straight line from one value to another, which is kept.
+    """A schedule that goes in a straight line from one value to another, and stays there.
 
     Args:
         schedule_timesteps: The step at which the last value is reached.
@@ -91,17 +91,17 @@ class LinearSchedule(Schedule):
 
 
 def constant(progress: float) -> float:
-    """Return 1."""
+    """Return 1, the schedule that stays constant."""
     return 1.0
 
 
 def linear_schedule(progress: float) -> float:
-    """Return what remains of 1."""
+    """Return what remains of 1 at a share of progress, the schedule that decreases linearly to 0."""
     return 1 - progress
 
 
 def middle_drop(progress: float) -> float:
-    """Return what remains of 1, and 0.075 once that is less than 0.75."""
+    """Return what remains of 1 at a share of progress, and 0.075 once that is less than 0.75."""
     remaining = 1 - progress
     return 0.075 if remaining < 0.75 else remaining
 
@@ -127,7 +127,7 @@ SCHEDULES: dict[str, Function] = {
 
 
 class Scheduler:
-    """A value that falls with the number of calls.
+    """A schedule whose value decreases with the number of calls.
 
     Args:
         initial_value: The value at the start.

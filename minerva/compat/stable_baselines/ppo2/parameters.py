@@ -86,7 +86,7 @@ def named_weights(agent: Agent, policy: ActorCriticPolicy, unused: UnusedHead) -
 
 
 def to_arrays(weights: list[Weight]) -> Arrays:
-    """Return copies of weights as arrays by name."""
+    """Return copies of weights as NumPy arrays by name."""
     with torch.no_grad():
         return {weight.name: weight.to_old(weight.tensor).cpu().numpy().copy() for weight in weights}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -71,7 +72,7 @@ class PPO2Trainer:
 
     def final_step(self, total_steps: int) -> int:
         """Return the environment step at which a call of `learn` with so many steps ends."""
-        return total_steps // self.config.batch_size * self.config.batch_size
+        return self.config.final_step(total_steps)
 
     @contextmanager
     def learning(self, total_steps: int) -> Iterator[None]:
@@ -107,7 +108,7 @@ class PPO2Trainer:
             self.last_update = result = self.updater.learn(self.rollout, remaining, self._minibatch_order)
         self.actor.invalidate()
         self.updates += 1
-        report_skipped(result, self.updates)
+        report_skipped(result, self.updates, lambda text: warnings.warn(text, RuntimeWarning, stacklevel=3))
         return result
 
     @torch.no_grad()

@@ -1,0 +1,251 @@
+"""Runs as tasks of a Ray cluster: each task is on one node, where it starts a run's process and waits for its end.
+
+Ray decides which node has room, and tells when a node has died. Everything else goes through the file system that all
+nodes share: a task that is lost is submitted again, and resumes from the last checkpoint in the run's folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+# Read when Ray is imported: no report to its makers, and a run that asks for no GPU sees those there are.
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+try:
+    import ray
+    from ray import exceptions
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError as missing:
+    raise ValueError('on: "ray" needs Ray, which is not installed: pip install "minerva-rl[ray]".') from missing
+
+from minerva.sweeps.executor import Ended, Executor, RunFolder
+from minerva.sweeps.local import start_process
+from minerva.sweeps.spec import Resources
+
+_KNOCK_SECONDS = 10.0
+_PROBE_SECONDS = 60.0
+_CAPACITY_SECONDS = 2.0  # between two looks at how large the cluster is
+_LISTEN_SECONDS = 30.0  # a task asks again after so long whether it should stop
+_LISTENERS = 100_000
+_POLL_SECONDS = 0.2
+_LOST = (
+    exceptions.NodeDiedError,
+    exceptions.WorkerCrashedError,
+    exceptions.LocalRayletDiedError,
+    exceptions.ObjectLostError,
+)
+
+
+class RayExecutor(Executor):
+    """Start each run as a task of a Ray cluster.
+
+    Args:
+        address: The cluster's, HOST:PORT; None for the one that this machine belongs to.
+        jobs: How many run at once (default: as many as the cluster has room for).
+        resources: What each run may use.
+    """
+
+    name = "ray"
+
+    def __init__(self, address: str | None, jobs: int | None, resources: Resources) -> None:
+        self._address = address
+        self._jobs = jobs
+        self._resources = resources
+        self._tasks: dict[Any, Path] = {}  # by the reference to what the task returns
+        self._room = 0
+        self._next_count = 0.0
+        self._opened = False
+
+    def open(self, folder: Path) -> None:
+        """Connect to the cluster.
+
+        Raises:
+            ValueError: There is none, a node of it does not see the folder, or no node is large enough.
+        """
+        if not ray.is_initialized():
+            where = f"at {self._address}" if self._address else "to which this machine belongs"
+            try:
+                if self._address is not None:
+                    _knock(self._address)
+                ray.init(address=self._address or "auto", log_to_driver=False, logging_level=logging.ERROR)
+            except (OSError, RuntimeError, ValueError, AssertionError) as error:
+                raise ValueError(
+                    f"address: there is no Ray cluster {where} that can be used ({_first_line(error)}); start one with "
+                    "`ray start --head`, and this command on one of its nodes."
+                ) from error
+            self._opened = True
+        self._check_nodes()
+        self._token = folder / f".shared-{uuid.uuid4().hex}"
+        self._probe(folder)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        bell: Any = ray.remote(_StopBell)
+        self._bell = bell.options(num_cpus=0, max_concurrency=_LISTENERS, scheduling_strategy=here).remote()
+
+    def has_room(self, resources: Resources) -> bool:
+        now = time.monotonic()
+        if now >= self._next_count:
+            self._next_count = now + _CAPACITY_SECONDS
+            self._room = sum(_fit(node, resources) for node in _nodes())
+        return len(self._tasks) < min(self._room, self._jobs or self._room)
+
+    def submit(self, run: RunFolder, resources: Resources) -> None:
+        options = {"num_cpus": resources.cores, "num_gpus": resources.gpu, "max_retries": 0, "name": run.path.name}
+        task = _supervise.options(**options)
+        self._tasks[task.remote(run, resources, str(self._token), self._bell)] = run.path
+
+    def wait(self, seconds: float) -> list[Ended]:
+        if not self._tasks:
+            time.sleep(seconds)
+            return []
+        ready, _ = ray.wait(list(self._tasks), timeout=seconds)
+        if ready:  # and the others that have ended by now
+            ready, _ = ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
+        return [self._end_of(task) for task in ready]
+
+    def stop(self, kill: bool = False) -> None:
+        if not kill:
+            with suppress(exceptions.RayError):
+                ray.get(self._bell.ring.remote(), timeout=10)
+            return
+        for task in self._tasks:
+            with suppress(exceptions.RayError, ValueError):
+                ray.cancel(task, force=True)
+
+    def close(self) -> None:
+        with suppress(OSError, AttributeError):
+            self._token.unlink()
+        if self._opened:
+            ray.shutdown()
+
+    def _end_of(self, task: Any) -> Ended:
+        path = self._tasks.pop(task)
+        try:
+            return Ended(path, ray.get(task))
+        except exceptions.TaskCancelledError:
+            return Ended(path, -signal.SIGTERM)
+        except exceptions.OutOfMemoryError:
+            return Ended(path, -signal.SIGKILL, "its node ran out of memory, and Ray ended it")
+        except _LOST as error:
+            return Ended(path, -signal.SIGKILL, f"its node died ({type(error).__name__})", lost=True)
+        except exceptions.RayError as error:
+            return Ended(path, 1, f"its task failed: {_last_line(error)}")
+
+    def _check_nodes(self) -> None:
+        cores, gpus = ([node["Resources"].get(name, 0) for node in _nodes()] for name in ("CPU", "GPU"))
+        for name, most, wanted in zip(Resources._fields, (max(cores), max(gpus)), self._resources, strict=True):
+            if wanted > most:
+                raise ValueError(f"{name}: the cluster's largest node has {most:g}, got {wanted:g}; ask for less.")
+
+    def _probe(self, folder: Path) -> None:
+        """Check that each node sees the token that is written here, and that what it writes is seen here.
+
+        Raises:
+            ValueError: A node does not.
+        """
+        self._token.write_text(socket.gethostname(), encoding="utf-8")
+        asked = {}
+        for node in _nodes():
+            only = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            answer = folder / f".answer-{node['NodeID']}"
+            options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": only}
+            asked[_answer.options(**options).remote(str(self._token), str(answer))] = (node, answer)
+        ray.wait(list(asked), num_returns=len(asked), timeout=_PROBE_SECONDS)
+        for task, (node, answer) in asked.items():
+            try:
+                shared = ray.get(task, timeout=0) and answer.exists()
+                problem = "does not see it"
+            except exceptions.RayError as error:
+                shared, problem = False, f"did not answer ({type(error).__name__})"
+            answer.unlink(missing_ok=True)
+            if not shared:
+                self._token.unlink(missing_ok=True)
+                raise ValueError(
+                    f"out: must be in a file system that all nodes of the cluster share, got {folder}, but node "
+                    f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}) {problem}; choose another folder."
+                )
+
+
+def _knock(address: str) -> None:
+    """Check that something answers at an address; Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError("an address is HOST:PORT, such as 127.0.0.1:6379")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
+
+
+def _nodes() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def _fit(node: dict[str, Any], resources: Resources) -> int:
+    """Return how many runs a node has room for."""
+    has = node["Resources"]
+    count = int(has.get("CPU", 0) // resources.cores)
+    return count if resources.gpu == 0 else min(count, int((has.get("GPU", 0) + 1e-9) // resources.gpu))
+
+
+class _StopBell:
+    """Rings once for all tasks: then each lets its run save and stop."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    async def ring(self) -> None:
+        self._rung.set()
+
+    async def listen(self, seconds: float) -> bool:
+        """Return whether it has rung, at the latest after so many seconds."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._rung.wait(), seconds)
+        return self._rung.is_set()
+
+
+@ray.remote
+def _answer(token: str, answer: str) -> bool:
+    """Return whether this node sees a file; write another one."""
+    if not Path(token).exists():
+        return False
+    with suppress(OSError):
+        Path(answer).write_text(socket.gethostname(), encoding="utf-8")
+    return True
+
+
+@ray.remote
+def _supervise(run: RunFolder, resources: Resources, token: str, bell: Any) -> int:
+    """Start or resume a run on this node, and return its exit code."""
+    if not Path(token).exists():  # a node that has joined since the sweep was started
+        raise ValueError(f"the node {socket.gethostname()} does not share {Path(token).parent}")
+    process = start_process(run, resources)
+    rung = bell.listen.remote(_LISTEN_SECONDS)
+    while True:
+        try:
+            return process.wait(_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            heard, _ = ray.wait([rung], timeout=0) if rung is not None else ([], None)
+        if heard:
+            try:
+                ringing = ray.get(rung)
+            except exceptions.RayError:  # the sweep itself is gone; Ray is about to end this task
+                rung = None
+                continue
+            rung = None if ringing else bell.listen.remote(_LISTEN_SECONDS)
+            if ringing:
+                process.send_signal(signal.SIGTERM)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+
+
+def _last_line(error: BaseException) -> str:
+    return next(reversed(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

@@ -1,0 +1,238 @@
+"""A real Ray cluster of two nodes on this machine, started by the tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import minerva
+from minerva.sweeps.status import SweepStatus
+from tests.trainers.ppo.small_run import metrics_of, same, state_of
+
+if sys.platform == "win32":
+    pytest.skip("the processes of a node are found in /proc", allow_module_level=True)
+if os.environ.get("CI") != "true":  # there it must be installed
+    pytest.importorskip("ray", reason='Ray is not installed: pip install "minerva-rl[ray]"')
+
+SMALL: dict[str, Any] = {
+    "policy_layer_sizes": (8,), "critic_layer_sizes": (8,), "rollout_steps": 16, "minibatch_size": 8,
+    "eval_episodes": 1, "eval_max_steps": 5, "compile": False, "checkpoint_interval": 64,
+}  # fmt: skip
+STEPS = 1600
+RATES = (0.01, 0.001)
+SPEC = f"""
+name = "on-ray"
+algorithms = ["ppo"]
+envs = ["Pendulum-v1"]
+seeds = "1-6"
+total_steps = {STEPS}
+preset = "none"
+device = "cpu"
+[settings]
+policy_layer_sizes = [8]
+critic_layer_sizes = [8]
+rollout_steps = 16
+minibatch_size = 8
+eval_episodes = 1
+eval_max_steps = 5
+compile = false
+checkpoint_interval = 64
+[grid]
+policy_lr = [0.01, 0.001]
+"""
+
+
+class Node:
+    """A node of two cores: `ray start` in the foreground, and what it has started."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        command = [str(Path(sys.executable).with_name("ray")), "start", *words, "--num-cpus=2", "--block"]
+        command += ["--disable-usage-stats", "--object-store-memory=80000000"]
+        # A background job of a shell without job control ignores Ctrl-C, and Ray's workers with it.
+        self.log = folder / f"node-{len(list(folder.iterdir()))}.log"
+        with self.log.open("w") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+
+    def processes(self) -> list[int]:
+        """Return the ids of the node's processes, but not of the runs on it."""
+        parents: dict[int, list[int]] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            parents.setdefault(parent, []).append(int(stat.parent.name))
+        found, left = [self.process.pid], [self.process.pid]
+        while left:
+            children = [child for child in parents.get(left.pop(), []) if b"minerva.cli" not in command_line(child)]
+            found += children
+            left += children
+        return found
+
+    def kill(self) -> None:
+        """End the node without a word; its runs are not asked."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait()
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return (Path("/proc") / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def wait_until(there: Callable[[], bool], what: Callable[[], str], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.05)
+
+
+class Cluster:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = f"127.0.0.1:{free_port()}"
+        port = self.address.partition(":")[2]
+        # The path of a socket is limited to about a hundred characters.
+        self.temporary = Path("/tmp") / f"ray-test-{os.getpid()}"
+        head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.temporary}"]
+        self.head = Node(folder, *head)
+        wait_until(lambda: "Ray runtime started" in self.head.log.read_text(), self.head.log.read_text)
+        self.nodes = [self.head]
+
+    def add(self) -> Node:
+        node = Node(self.folder, f"--address={self.address}")
+        wait_until(lambda: "Ray runtime started" in node.log.read_text(), node.log.read_text)
+        self.nodes.append(node)
+        return node
+
+    def close(self) -> None:
+        for node in reversed(self.nodes):
+            node.kill()
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("ray"))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def started(cluster: Cluster, spec: Path, out: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "minerva.cli", "sweep", str(spec), "--out", str(out), "--on", "ray"]
+    return subprocess.Popen(
+        [*command, "--address", cluster.address, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def status_of(out: Path) -> SweepStatus | None:
+    try:
+        return SweepStatus.read(out)
+    except ValueError:
+        return None
+
+
+def count(out: Path, state: Any) -> int:
+    status = status_of(out)
+    return 0 if status is None else sum(run.state == state for run in status.runs)
+
+
+def test_a_node_is_killed_midway_and_the_weights_are_those_of_local_runs(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC)
+    second = cluster.add()
+    process = started(cluster, tmp_path / "spec.toml", tmp_path / "out")
+    try:
+        wait_until(lambda: count(tmp_path / "out", "done") >= 2 or process.poll() is not None, lambda: "no run ends")
+        second.kill()
+        said, _ = process.communicate(timeout=180)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
+    status = SweepStatus.read(tmp_path / "out")
+    assert len(status.runs) == 12 and {run.state for run in status.runs} == {"done"}
+    assert sum(run.attempts for run in status.runs) > 12 and "its node died" in said
+    for rate in RATES:
+        for seed in range(1, 7):
+            alone = tmp_path / "alone" / f"{rate}-{seed}"
+            minerva.train(
+                "ppo", "Pendulum-v1", STEPS, seed, "cpu", alone, preset="none", policy_lr=rate, console=False, **SMALL
+            )
+            swept = tmp_path / "out" / "ppo" / "Pendulum-v1" / f"policy_lr={rate}" / f"seed{seed}"
+            assert same(state_of(swept), state_of(alone))
+            assert repr(metrics_of(swept)) == repr(metrics_of(alone))
+    assert not list((tmp_path / "out").glob(".*")) and not list((tmp_path / "out").rglob("run.lock"))
+
+
+def test_sigterm_saves_and_stops_all(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC.replace(f"= {STEPS}", "= 10000000"))
+    out = tmp_path / "out"
+    process = started(cluster, tmp_path / "spec.toml", out, "--jobs", "1")
+    try:
+        wait_until(lambda: bool(list(out.rglob("config.json"))), lambda: "no run starts")
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 143, said
+    (run,) = (path.parent for path in out.rglob("config.json"))
+    assert "saved at step" in (run / "output.log").read_text() and not (run / "run.lock").exists()
+    assert count(out, "stopped") == 1 and count(out, "waiting") == 11
+    assert "Go on with: " in said.splitlines()[-1]
+
+
+def test_more_than_a_node_has_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC + "[resources]\ncores = 64\n")
+    said, _ = started(cluster, tmp_path / "spec.toml", tmp_path / "out").communicate(timeout=120)
+    assert said == "minerva: cores: the cluster's largest node has 2, got 64; ask for less.\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_node_that_does_not_share_the_folder_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    """The folder is in a file system that only the sweep's own process sees, as on a disk of one machine."""
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-m", "true"], capture_output=True).returncode != 0:
+        if os.environ.get("CI") == "true":
+            pytest.fail("unshare -m is not permitted")
+        pytest.skip("a file system of one's own (unshare -m) is not permitted here")
+    (tmp_path / "spec.toml").write_text(SPEC)
+    (tmp_path / "disk").mkdir()
+    sweep = f"'{sys.executable}' -m minerva.cli sweep '{tmp_path}/spec.toml' --out '{tmp_path}/disk/out' --on ray"
+    script = f"mount -t tmpfs none '{tmp_path}/disk' && {sweep} --address {cluster.address}"
+    done = subprocess.run([unshare, "-m", "sh", "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("minerva: out: must be in a file system that all nodes of the cluster share, got ")
+    assert "does not see it; choose another folder." in done.stderr
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "6379", "no-such-host.invalid:6379"])
+def test_without_a_cluster_it_says_how_to_start_one(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ValueError, match=r"^address: there is no Ray cluster at .*`ray start --head`"):
+        minerva.sweep(
+            {"algorithms": ["ppo"], "envs": ["Pendulum-v1"], "seeds": "1"},
+            out=tmp_path / "out", on="ray", address=address.format(port=free_port()), console=False,
+        )  # fmt: skip
