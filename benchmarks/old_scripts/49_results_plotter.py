@@ -1,5 +1,6 @@
 # Read monitor files and plot them.
 import os
+import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,7 +9,8 @@ from stable_baselines import PPO2, results_plotter
 from stable_baselines.bench.monitor import LoadMonitorResultsError, get_monitor_files, load_results
 from stable_baselines.common.cmd_util import make_vec_env
 from stable_baselines.results_plotter import (
-    X_EPISODES, X_TIMESTEPS, X_WALLTIME, plot_curves, plot_results, rolling_window, ts2xy, window_func)
+    EPISODES_WINDOW, POSSIBLE_X_AXES, X_EPISODES, X_TIMESTEPS, X_WALLTIME, plot_curves, plot_results, rolling_window,
+    ts2xy, window_func)
 
 env = make_vec_env('CartPole-v1', n_envs=2, seed=0, monitor_dir='logs')
 PPO2('MlpPolicy', env, n_steps=128).learn(512)
@@ -45,3 +47,9 @@ plt.savefig('results.png')
 plot_curves([(x, y)], X_TIMESTEPS, 'CartPole')
 plt.savefig('curves.png')
 assert min(os.path.getsize('results.png'), os.path.getsize('curves.png')) > 1000
+
+# as a command
+assert POSSIBLE_X_AXES == [X_TIMESTEPS, X_EPISODES, X_WALLTIME] and EPISODES_WINDOW == 100
+sys.argv = ['results_plotter', '--dirs', 'logs', '--xaxis', X_EPISODES, '--task_name', 'CartPole']
+results_plotter.main()
+assert plt.gca().get_xlabel() == X_EPISODES and plt.gca().get_title() == 'CartPole'

@@ -14,8 +14,10 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from benchmarks.learn import VERSIONS
 from benchmarks.old_scripts import ROOT, SCRIPTS, WAYS, is_bound, run, uses_gym
 from benchmarks.provenance import commit_of, gpu, hardware
+from minerva.checkpointing import command_line, versions
 
 
 def main() -> int:
@@ -52,9 +54,12 @@ def main() -> int:
         print(f"{way:10} {passed} of {len(of_way)}; not bound to TensorFlow: {passed_free} of {len(free)}")
     failed = [result for result in results if not result.passed]
     if arguments.out:
+        found = versions()
         table = {
             "commit": commit_of(ROOT),
+            "command": command_line(),
             "hardware": " + ".join(filter(None, [hardware(), gpu()])),
+            "versions": {name: found[name] for name in VERSIONS if name in found},
             "ways": counts,
             "failed": [{"script": one.script, "way": one.way, "error": one.error} for one in failed],
             "scripts": {

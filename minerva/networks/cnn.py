@@ -32,6 +32,19 @@ def image_layout(space: Space[Any]) -> Layout | None:
     return "chw" if len(space.shape) == 2 or space.shape[0] < space.shape[-1] else "hwc"
 
 
+def flat_features(shape: Sequence[int], layout: Layout) -> int:
+    """Return how many features of an image the convolutions leave; 0 or less where it is too small.
+
+    Args:
+        shape: An image's, of three dimensions, or of two without one for channels.
+        layout: Which of three dimensions the channels are.
+    """
+    size = shape[:2] if layout == "hwc" and len(shape) == 3 else shape[-2:]
+    for _, kernel, stride in CONVOLUTIONS:
+        size = [(length - kernel) // stride + 1 for length in size]
+    return CONVOLUTIONS[-1][0] * math.prod(size)
+
+
 class NatureCNN(nn.Module):
     """Three convolutions and a linear layer, a ReLU after each; orthogonal with gain sqrt(2), zero biases.
 
@@ -64,8 +77,8 @@ class NatureCNN(nn.Module):
             nn.init.orthogonal_(convolution.weight, math.sqrt(2))
             nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
             layers += [convolution, nn.ReLU()]
-            channels, size = out_channels, [(length - kernel) // stride + 1 for length in size]
-        linear = orthogonal(nn.Linear(channels * math.prod(size), self.out_dim), math.sqrt(2))
+            channels = out_channels
+        linear = orthogonal(nn.Linear(flat_features(shape, layout), self.out_dim), math.sqrt(2))
         self.layers = nn.Sequential(*layers, nn.Flatten(), linear, nn.ReLU())
 
     def forward(self, rows: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -98,3 +99,21 @@ def plot_results(dirs: Sequence[str | os.PathLike[str]], num_timesteps: int | No
             episodes = episodes[episodes.l.cumsum() <= num_timesteps]
         curves.append(ts2xy(episodes, xaxis))
     plot_curves(curves, xaxis, task_name)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Plot what the command line names, and show it: ``--dirs``, ``--num_timesteps``, ``--xaxis``, ``--task_name``."""
+    from matplotlib import pyplot
+
+    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--dirs", nargs="*", default=["./log"], help="folders with files of monitors")
+    parser.add_argument("--num_timesteps", type=int, default=int(10e6), help="steps up to which episodes are plotted")
+    parser.add_argument("--xaxis", default=X_TIMESTEPS, choices=POSSIBLE_X_AXES, help="horizontal axis")
+    parser.add_argument("--task_name", default="Breakout", help="title of the figure")
+    options = parser.parse_args(arguments)
+    plot_results(options.dirs, options.num_timesteps, options.xaxis, options.task_name)
+    pyplot.show()
+
+
+if __name__ == "__main__":
+    main()

@@ -220,6 +220,7 @@ def test_a_class_of_gym_can_be_derived_from() -> None:
             return observation[[0, 2]], reward, done, info
 
     env = NoVelocity()
+    assert isinstance(env, gym.Env)
     assert env.seed(1) == [1]
     first = env.reset()
     env.seed(1)

@@ -32,3 +32,13 @@ def cart_pole() -> gymnasium.Env[Any, Any]:
 
 def numpy_int(number: int) -> Any:
     return np.int64(number)
+
+
+def weights(model: PPO2) -> dict[str, Any]:
+    return {name: weight.numpy().copy() for name, weight in model.agent.state_dict().items()}
+
+
+def assert_same(one: PPO2, other: PPO2) -> None:
+    assert weights(one).keys() == weights(other).keys()
+    for name, weight in weights(one).items():
+        np.testing.assert_array_equal(weight, weights(other)[name], err_msg=name)

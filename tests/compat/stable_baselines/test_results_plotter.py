@@ -49,3 +49,11 @@ def test_a_plot_has_the_points_and_the_mean(folder: Path) -> None:
     assert axes.lines[0].get_xdata()[-1] == 1200  # type: ignore[index]
     assert axes.lines[0].get_ydata()[0] == np.mean(np.arange(100))  # type: ignore[index]
     assert (axes.get_title(), axes.get_xlabel(), axes.get_ylabel()) == ("Task", "timesteps", "Episode Rewards")
+
+
+def test_the_command_plots_folders(folder: Path) -> None:
+    command = ["--dirs", str(folder), str(folder), "--num_timesteps", "500", "--xaxis", "episodes", "--task_name", "A"]
+    results_plotter.main(command)
+    axes = pyplot.gca()
+    assert [len(points.get_offsets()) for points in axes.collections] == [50, 50]  # type: ignore[arg-type]
+    assert (axes.get_title(), axes.get_xlabel()) == ("A", "episodes")

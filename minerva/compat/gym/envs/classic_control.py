@@ -2,24 +2,24 @@
 
 from gymnasium.envs import classic_control as gymnasiums
 
-from minerva.compat.gym.core import OldInterface
+from minerva.compat.gym.core import Env, OldInterface
 
 
-class AcrobotEnv(OldInterface, gymnasiums.AcrobotEnv):  # type: ignore[misc]
+class AcrobotEnv(OldInterface, gymnasiums.AcrobotEnv, Env):  # type: ignore[misc]
     """Swing up a pendulum of two links."""
 
 
-class CartPoleEnv(OldInterface, gymnasiums.CartPoleEnv):  # type: ignore[misc]
+class CartPoleEnv(OldInterface, gymnasiums.CartPoleEnv, Env):  # type: ignore[misc]
     """Balance a pole on a cart."""
 
 
-class Continuous_MountainCarEnv(OldInterface, gymnasiums.Continuous_MountainCarEnv):  # type: ignore[misc]  # noqa: N801
+class Continuous_MountainCarEnv(OldInterface, gymnasiums.Continuous_MountainCarEnv, Env):  # type: ignore[misc]  # noqa: N801
     """Drive up a hill with continuous force."""
 
 
-class MountainCarEnv(OldInterface, gymnasiums.MountainCarEnv):  # type: ignore[misc]
+class MountainCarEnv(OldInterface, gymnasiums.MountainCarEnv, Env):  # type: ignore[misc]
     """Drive up a hill."""
 
 
-class PendulumEnv(OldInterface, gymnasiums.PendulumEnv):  # type: ignore[misc]
+class PendulumEnv(OldInterface, gymnasiums.PendulumEnv, Env):  # type: ignore[misc]
     """Swing up a pendulum."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,15 +193,15 @@ class CheckpointCallback(BaseCallback):
     def __init__(self, save_freq: int, save_path: str | Path, name_prefix: str = "rl_model", verbose: int = 0) -> None:
         super().__init__(verbose)
         self.save_freq = positive_int("save_freq", save_freq)
-        self.save_path = Path(save_path)
+        self.save_path = os.fspath(save_path)
         self.name_prefix = name_prefix
 
     def _init_callback(self) -> None:
-        self.save_path.mkdir(parents=True, exist_ok=True)
+        Path(self.save_path).mkdir(parents=True, exist_ok=True)
 
     def _on_step(self) -> bool:
         if self.n_calls % self.save_freq == 0:
-            path = self.save_path / f"{self.name_prefix}_{self.num_timesteps}_steps"
+            path = Path(self.save_path) / f"{self.name_prefix}_{self.num_timesteps}_steps"
             self.model.save(path)
             if self.verbose > 1:
                 print(f"Saving model checkpoint to {path}")
@@ -248,8 +249,8 @@ class EvalCallback(EventCallback):
         self.deterministic = deterministic
         self.render = render
         self.eval_env = single_environment(eval_env)
-        self.best_model_save_path = None if best_model_save_path is None else Path(best_model_save_path)
-        self.log_path = None if log_path is None else Path(log_path) / "evaluations"
+        self.best_model_save_path = None if best_model_save_path is None else os.fspath(best_model_save_path)
+        self.log_path = None if log_path is None else str(Path(log_path) / "evaluations")
         self.evaluations_timesteps: list[int] = []
         self.evaluations_results: list[list[float]] = []
         self.evaluations_length: list[list[int]] = []
@@ -279,7 +280,7 @@ class EvalCallback(EventCallback):
         if self.verbose > 0:
             print("New best mean reward!")
         if self.best_model_save_path is not None:
-            self.model.save(self.best_model_save_path / "best_model")
+            self.model.save(Path(self.best_model_save_path) / "best_model")
         self.best_mean_reward = self.last_mean_reward
         return self._on_event()
 
@@ -288,7 +289,7 @@ class EvalCallback(EventCallback):
         self.evaluations_results.append(rewards)
         self.evaluations_length.append(lengths)
         if self.log_path is not None:
-            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            Path(self.log_path).parent.mkdir(parents=True, exist_ok=True)
             np.savez(
                 self.log_path,
                 timesteps=self.evaluations_timesteps,
@@ -349,10 +350,11 @@ class ConvertCallback(BaseCallback):
 
     Args:
         callback: The function.
+        verbose: Whether to print messages.
     """
 
-    def __init__(self, callback: CallbackFunction) -> None:
-        super().__init__()
+    def __init__(self, callback: CallbackFunction, verbose: int = 0) -> None:
+        super().__init__(verbose)
         self.callback = callback
 
     def _on_step(self) -> bool | None:

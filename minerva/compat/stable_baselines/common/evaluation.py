@@ -48,18 +48,18 @@ def evaluate_policy(
     place = env if is_vector else AutoResetEnv(env)
     returns: list[float] = []
     lengths: list[int] = []
-    for episode in range(n_eval_episodes):
-        if episode == 0 or not is_vector:  # the next episode of a vector environment has started already
+    for i in range(n_eval_episodes):
+        if i == 0 or not is_vector:  # the next episode of a vector environment has started already
             obs = place.reset()
         done, state, episode_reward, episode_length = False, None, 0.0, 0
         while not done:
             action, state = model.predict(obs, state=state, deterministic=deterministic)
-            obs, reward, done, _info = place.step(action)
-            done = bool(np.all(done))
+            new_obs, reward, done, _info = place.step(action)
+            obs, done = new_obs, bool(np.all(done))
             episode_reward += float(np.sum(reward))
-            episode_length += 1
             if callback is not None:
                 callback(locals(), globals())
+            episode_length += 1
             if render:
                 env.render()
         returns.append(episode_reward)

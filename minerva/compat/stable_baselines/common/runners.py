@@ -35,7 +35,7 @@ class AbstractEnvRunner(ABC):
         self.n_steps = n_steps
         self.batch_ob_shape = (self.n_envs * n_steps, *(env.observation_space.shape or ()))
         self.obs: Any = env.reset()
-        self.states: Any = None
+        self.states: Any = model.initial_state
         self.dones: Any = np.zeros(self.n_envs, dtype=np.bool_)
         self.callback: BaseCallback | None = None
         self.continue_training = True

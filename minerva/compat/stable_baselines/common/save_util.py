@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import warnings
 import zipfile
@@ -22,16 +23,16 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from minerva.checkpointing import CheckpointError
+from minerva.compat.stable_baselines.common.activations import CUSTOM_FUNCTION, activation_name
 from minerva.compat.stable_baselines.common.policies import (
-    CUSTOM_FUNCTION,
     LSTM,
     POLICIES,
     ActorCriticPolicy,
     FeedForwardPolicy,
     LstmPolicy,
-    activation_name,
 )
 from minerva.environments.spaces import flat_size, space_to_plain
+from minerva.networks.cnn import flat_features, image_layout
 from minerva.networks.heads import head_for
 from minerva.utils.schedules import FUNCTION
 
@@ -39,6 +40,10 @@ Arrays = dict[str, NDArray[Any]]
 
 MAX_BYTES = 2 * 2**30
 """Size up to which an archive is read."""
+MAX_IMAGE_SIZE = 2**24
+"""Numbers of an image up to which its space is built from its shape alone."""
+SCHEDULES = ("learning_rate", "cliprange", "cliprange_vf")
+"""The settings that may be functions."""
 _ENTRIES = {"data", "parameters", "parameter_list"}
 _SETTINGS = {
     "gamma": 0.99, "n_steps": 128, "ent_coef": 0.01, "learning_rate": 2.5e-4, "vf_coef": 0.5, "max_grad_norm": 0.5,
@@ -74,6 +79,7 @@ def read_stable_baselines_file(path: Path, given: dict[str, Any]) -> dict[str, A
     try:
         data, parameters = _contents(path)
         architecture = architecture_of(parameters)
+        found = {name: _space(data.get(name)) for name in ("observation_space", "action_space")}
     except CheckpointError:
         raise
     except Exception as error:  # whatever a damaged file leads to
@@ -93,7 +99,7 @@ def read_stable_baselines_file(path: Path, given: dict[str, Any]) -> dict[str, A
                 stacklevel=4,
             )
         architecture["act_fun"] = "tanh"
-    settings = {key: _plain_setting(data.get(key, default), default) for key, default in _SETTINGS.items()}
+    settings = {key: _plain_setting(path, data, key, given) for key in _SETTINGS}
     return {
         "policy": None,
         "policy_kwargs": _plain_kwargs(policy_kwargs, act_fun),
@@ -102,10 +108,10 @@ def read_stable_baselines_file(path: Path, given: dict[str, Any]) -> dict[str, A
         "seed": data.get("seed") if isinstance(data.get("seed"), int) else None,
         "num_timesteps": 0,
         "observation_space": space_to_plain(
-            given.get("observation_space") or _observation_space(data.get("observation_space"), parameters)
+            given.get("observation_space") or found["observation_space"] or _observation_space(parameters)
         ),
         "action_space": space_to_plain(
-            given.get("action_space") or _action_space(data.get("action_space"), parameters)
+            given.get("action_space") or found["action_space"] or _action_space(data.get("action_space"), parameters)
         ),
         "mask_dim": 0,
         "parameters": {key: torch.from_numpy(array) for key, array in parameters.items()},
@@ -177,6 +183,11 @@ def check_networks(
     outputs, wanted = parameters["model/pi/w:0"].shape[-1], head_for(action_space).size
     if outputs != wanted:
         raise ValueError(f"model/pi/w:0: must have {wanted} outputs for {action_space}, got {outputs}.")
+    layout = image_layout(observation_space)
+    if policy.extraction == "cnn" and layout is not None:
+        inputs, wanted = len(parameters["model/fc1/w:0"]), flat_features(observation_space.shape or (), layout)
+        if inputs != wanted:
+            raise ValueError(f"model/fc1/w:0: must have {wanted} inputs for {observation_space.shape}, got {inputs}.")
     if policy.extraction == "mlp":
         inputs, wanted = len(_first_layer(parameters)), flat_size(observation_space)
         if inputs != wanted:
@@ -187,10 +198,21 @@ def _first_layer(parameters: Mapping[str, Any]) -> Any:
     return next(array for name, array in parameters.items() if name.endswith(("fc0/w:0", "lstm1/wx:0", "pi/w:0")))
 
 
-def _plain_setting(value: Any, default: Any) -> Any:
-    if isinstance(value, dict):  # a function, which is pickled
+def _plain_setting(path: Path, data: dict[str, Any], name: str, given: dict[str, Any]) -> Any:
+    """Return a setting; of a pickled one, FUNCTION where it may be a function, else the default, with a warning."""
+    default = _SETTINGS[name]
+    value = data.get(name, default)
+    if not isinstance(value, dict):
+        return default if isinstance(value, (list, bool)) else value
+    if name in SCHEDULES:
         return FUNCTION
-    return default if isinstance(value, (list, bool)) and not isinstance(default, bool) else value
+    if name not in given:
+        warnings.warn(
+            f"{name}: is pickled in {path} ({value.get(':type:')}), and pickles are not opened; PPO2's default, "
+            f"{default}, is taken. If it was another one, pass it: PPO2.load(path, {name}=...).",
+            stacklevel=6,
+        )
+    return default
 
 
 def _act_fun(policy_kwargs: dict[str, Any]) -> str | None:
@@ -228,10 +250,7 @@ def _kind(described: Any) -> str:
     return text.rpartition(".")[2].rstrip("'>")
 
 
-def _observation_space(described: Any, parameters: Arrays) -> Space[Any]:
-    space = _space(described)
-    if space is not None:
-        return space
+def _observation_space(parameters: Arrays) -> Space[Any]:
     if "model/c1/w:0" in parameters:
         raise ValueError(
             "observation_space: cannot be told from this file; pass it: PPO2.load(path, observation_space=...)."
@@ -240,9 +259,6 @@ def _observation_space(described: Any, parameters: Arrays) -> Space[Any]:
 
 
 def _action_space(described: Any, parameters: Arrays) -> Space[Any]:
-    space = _space(described)
-    if space is not None:
-        return space
     outputs = parameters["model/pi/w:0"].shape[1]
     if "model/pi/logstd:0" not in parameters and _kind(described) in ("", "Discrete"):
         return spaces.Discrete(outputs)
@@ -253,18 +269,21 @@ def _space(described: Any) -> Space[Any] | None:
     """Build a space from the text beside its pickle, or return None if that is not complete."""
     kind = _kind(described)
     if kind == "Discrete" and isinstance(described.get("n"), int):
-        return spaces.Discrete(described["n"])
+        return spaces.Discrete(described["n"], start=described.get("start", 0))
     if kind == "MultiBinary" and isinstance(described.get("n"), int):
         return spaces.MultiBinary(described["n"])
     if kind == "MultiDiscrete":
         counts = _numbers(described.get("nvec"))
         return spaces.MultiDiscrete(counts.astype(np.int64)) if counts is not None and len(counts) else None
-    if kind != "Box" or not isinstance(described.get("shape"), list):
+    if kind != "Box":
         return None
-    shape, dtype = tuple(described["shape"]), np.dtype(str(described.get("dtype", "float32")))
+    sizes = described.get("shape", described.get("_shape"))  # newer versions of gym name it so
+    if not isinstance(sizes, list):
+        return None
+    shape, dtype = tuple(sizes), np.dtype(str(described.get("dtype", "float32")))
     low, high = (_bound(described.get(name), shape) for name in ("low", "high"))
     if low is None or high is None:
-        if dtype != np.uint8:
+        if dtype != np.uint8 or math.prod(shape) > MAX_IMAGE_SIZE:
             return None
         low, high = np.zeros(shape), np.full(shape, 255)  # the usual bounds of images, whose text is abridged
     return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)

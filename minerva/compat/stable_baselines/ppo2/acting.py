@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from minerva.compat.stable_baselines.common.base_class import ActorCriticRLModel
-from minerva.compat.stable_baselines.ppo2.rows import stored_actions
 from minerva.environments.base import clip_to_box
 from minerva.environments.spaces import action_converter, rows_of
 from minerva.networks.actor_critic import ActorCriticOutput
@@ -70,7 +69,7 @@ class Acting(ActorCriticRLModel):
             chosen, recurrent_state = self.agent.act_recurrent(rows, recurrent_state, deterministic, self._noise)
         clipped = clip_to_box(chosen.cpu().numpy(), self.action_space)
         actions = action_converter(self.action_space)(clipped)
-        return (actions[0] if single else actions), (recurrent_state.cpu().numpy() if self.agent.state_dim else None)
+        return (actions[0] if single else actions), self._old_state(recurrent_state)
 
     @torch.no_grad()
     def action_probability(
@@ -128,9 +127,9 @@ class Acting(ActorCriticRLModel):
         head = self.agent.policy.head
         noise = head.draw_noise(value.shape, self._noise, value)
         actions = head.mode(params) if deterministic else head.sample(params, noise)
-        states = after.cpu().numpy() if self.agent.state_dim else None
         converted = action_converter(self.action_space)(actions[0].cpu().numpy())
-        return converted, value[0].cpu().numpy(), states, -head.log_prob(params, actions)[0].cpu().numpy()
+        neglogp = -head.log_prob(params, actions)[0].cpu().numpy()
+        return converted, value[0].cpu().numpy(), self._old_state(after), neglogp
 
     def proba_step(self, obs: Any, state: Any = None, mask: Any = None) -> Any:
         """Return the distribution of the actions for a batch, as `action_probability` does."""
@@ -197,4 +196,29 @@ class Acting(ActorCriticRLModel):
             if len(ended) != count:
                 raise ValueError(f"mask: must have {count} entries, one per observation; got {len(ended)}.")
             recurrent_state = recurrent_state * (1 - ended)[:, None]
-        return torch.from_numpy(flat).to(self._device), recurrent_state, single
+        return torch.from_numpy(flat).to(self._device), exchange_halves(recurrent_state), single
+
+    def _old_state(self, recurrent_state: Tensor) -> NDArray[np.float32] | None:
+        return exchange_halves(recurrent_state).cpu().numpy() if self.agent.state_dim else None
+
+
+def exchange_halves(recurrent_state: Tensor) -> Tensor:
+    """Convert recurrent states ``[B, S]``: stable-baselines' begin with the cell state, Minerva's end with it."""
+    return recurrent_state.roll(recurrent_state.shape[-1] // 2, dims=-1)
+
+
+def stored_actions(space: Space[Any], actions: Any, count: int) -> NDArray[np.float32]:
+    """Convert `count` actions of a space into rows ``[count, A]``, from which log-probabilities are computed.
+
+    Raises:
+        ValueError: The number of actions is not `count`.
+    """
+    values = np.asarray(actions, dtype=np.float32)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        values = values - np.asarray(space.start, dtype=np.float32)
+    size = max(1, int(np.prod(space.shape or ())))
+    if values.size != count * size:
+        raise ValueError(
+            f"actions: must be {count} actions of {space}, one per observation, got an array of shape {values.shape}."
+        )
+    return values.reshape(count, size)

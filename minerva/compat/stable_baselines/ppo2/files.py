@@ -120,7 +120,8 @@ class Files:
                 raise ValueError(f"parameters: a list must have {len(weights)} arrays, got {len(given)}.")
             given = {weight.name: array for weight, array in zip(weights, given, strict=True)}
         elif not isinstance(given, Mapping):
-            given = self._read(given)["parameters"]
+            ours = ("policy", "observation_space", "action_space", *SETTINGS)  # the file's are not needed
+            given = self._read(given, {name: getattr(self, name) for name in ours})["parameters"]
         write_weights(weights, given, exact_match)
         if self.trainer is not None:
             self.trainer.actor.invalidate()  # it may act with a copy

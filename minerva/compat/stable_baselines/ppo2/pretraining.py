@@ -10,8 +10,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from minerva.callbacks.checks import positive_int
-from minerva.compat.stable_baselines.ppo2.acting import Acting
-from minerva.compat.stable_baselines.ppo2.rows import stored_actions
+from minerva.compat.stable_baselines.ppo2.acting import Acting, stored_actions
 from minerva.utils.precision import exact_cudnn
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from minerva.compat.stable_baselines.common.runners import AbstractEnvRunner
 from minerva.compat.stable_baselines.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
+from minerva.compat.stable_baselines.ppo2.acting import exchange_halves
 from minerva.environments.base import check_finite
 from minerva.environments.spaces import action_converter, row_dtype, rows_of
 from minerva.storage.rollout import RolloutBuffer
@@ -75,11 +76,20 @@ class Runner(AbstractEnvRunner):
     def __init__(self, *, env: VecEnv, model: Any, n_steps: int) -> None:
         super().__init__(env=env, model=model, n_steps=n_steps)
         self.variables = StepVariables()
-        if model.agent.state_dim:
-            self.states = np.zeros((self.n_envs, model.agent.state_dim), np.float32)
         self._to_actions = action_converter(env.action_space)
         self._box = env.action_space if isinstance(env.action_space, spaces.Box) else None
         self._bootstraps = _terminal_observations_fit(env)
+
+    @property
+    def states(self) -> Any:
+        """The recurrent state before `obs`, ``[N, S]``, or None."""
+        states: Array = exchange_halves(torch.as_tensor(self._recurrent_state)).cpu().numpy()
+        return states if states.size else None
+
+    @states.setter
+    def states(self, states: Any) -> None:
+        given = np.zeros((self.n_envs, 0), np.float32) if states is None else np.asarray(states, np.float32)
+        self._recurrent_state: Any = exchange_halves(torch.from_numpy(given))
 
     def __getattr__(self, name: str) -> Any:
         if name == "model":  # before it is set
@@ -93,8 +103,8 @@ class Runner(AbstractEnvRunner):
         rollout, actor = trainer.rollout, trainer.actor
         self.n_steps = rollout.steps
         on_gpu = rollout.obs.device.type != "cpu"
-        first_state = None if self.states is None else torch.as_tensor(self.states)
-        rollout.begin(self._as_tensor(self._rows(self.obs), rollout), torch.as_tensor(self.dones), first_state)
+        first_obs = self._as_tensor(self._rows(self.obs), rollout)
+        rollout.begin(first_obs, torch.as_tensor(self.dones), torch.as_tensor(self._recurrent_state))
         never = np.zeros(self.n_envs, dtype=np.bool_)
         limits: list[TimeLimit] = []
         for t in range(rollout.steps):
@@ -107,8 +117,7 @@ class Runner(AbstractEnvRunner):
             numbers, self.dones = self._check(rewards, dones, infos)
             rows = self._rows(self.obs)
             check_finite(rows, numbers)
-            if self.states is not None:
-                self.states = states
+            self._recurrent_state = states
             model.num_timesteps += self.n_envs
             episodes = [info["episode"] for info in infos if "episode" in info]
             if episodes:

@@ -11,6 +11,7 @@ import numpy as np
 
 from minerva.callbacks.checks import positive_int
 from minerva.compat.stable_baselines.common.policies import ActorCriticPolicy
+from minerva.compat.stable_baselines.common.save_util import SCHEDULES
 from minerva.compat.stable_baselines.common.schedules import function_from_plain, plain_function
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.utils.schedules import FUNCTION
@@ -22,7 +23,6 @@ SETTINGS = (
 """The settings that a saved model holds besides its networks."""
 NOT_SAVED = ("tensorboard_log", "full_tensorboard_log")
 """The settings of a run, which `load` accepts too."""
-SCHEDULES = ("learning_rate", "cliprange", "cliprange_vf")
 _OLD_NAMES = {
     "policy_lr": "learning_rate",
     "clip_ratio": "cliprange",

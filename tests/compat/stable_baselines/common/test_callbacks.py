@@ -21,6 +21,7 @@ from minerva.compat.stable_baselines import (
     StopTrainingOnRewardThreshold,
     VecNormalize,
 )
+from minerva.compat.stable_baselines.common.callbacks import ConvertCallback
 from tests.compat.stable_baselines.samples import BATCH, N_ENVS, N_STEPS, cart_pole, noisy, small_model
 from tests.environments.tiny_envs import Noisy
 
@@ -285,3 +286,12 @@ def test_invalid_numbers_are_rejected(wrong: Any) -> None:
         EvalCallback(cart_pole(), n_eval_episodes=wrong)
     with pytest.raises(ValueError, match="eval_env: must hold one environment, got 2"):
         EvalCallback(noisy(count=2))
+
+
+def test_attributes_have_the_types_of_stable_baselines(tmp_path: Path) -> None:
+    """Scripts join the paths, and pass `verbose` on."""
+    checkpoints = CheckpointCallback(5, tmp_path / "logs")
+    evaluation = EvalCallback(cart_pole(), log_path=tmp_path, best_model_save_path=str(tmp_path))
+    assert checkpoints.save_path + "/more" == f"{tmp_path}/logs/more"
+    assert (evaluation.log_path, evaluation.best_model_save_path) == (f"{tmp_path}/evaluations", str(tmp_path))
+    assert ConvertCallback(lambda _l, _g: True, verbose=1).verbose == 1

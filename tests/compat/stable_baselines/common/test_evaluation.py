@@ -60,7 +60,7 @@ class OldGym:
 
     def step(self, action: Any) -> Any:
         self.t += 1
-        return np.zeros(1, np.float32), 0.5, self.t == 4, {}
+        return np.zeros(1, np.float32), 0.5, self.t >= 4, {}
 
 
 @pytest.mark.parametrize("env", [OldGym(), Noisy(4)])
@@ -103,3 +103,14 @@ def test_a_summary_and_a_threshold() -> None:
         evaluate_policy(model, DummyVecEnv([cart_pole] * 2))
     with pytest.raises(ValueError, match="n_eval_episodes: must be a positive integer, got 0"):
         evaluate_policy(model, venv, n_eval_episodes=0)
+
+
+def test_a_callback_sees_each_step_before_it_is_counted() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def look(variables: dict[str, Any], _: dict[str, Any]) -> None:
+        seen.append((variables["i"], variables["episode_length"]))
+        assert variables["new_obs"] is variables["obs"]
+
+    evaluate_policy(small_model(env=noisy()), noisy(count=1), n_eval_episodes=2, callback=look)
+    assert seen == [(i, step) for i in range(2) for step in range(5)]

@@ -18,12 +18,10 @@ from minerva.compat.stable_baselines.common.policies import (
     LstmPolicy,
     MlpPolicy,
     RecurrentActorCriticPolicy,
-    activation_of,
     get_policy_from_name,
     make_policy,
     nature_cnn,
     parse_net_arch,
-    plain_kwargs,
     register_policy,
 )
 from minerva.trainers.ppo.agent import Agent
@@ -106,18 +104,6 @@ def test_images() -> None:
 def test_classes_and_names_are_the_same() -> None:
     assert len(POLICIES) == 6
     assert all(type(make_policy(name, None)) is type(make_policy(cls, None)) for name, cls in POLICIES.items())
-
-
-@pytest.mark.parametrize("given", [torch.tanh, nn.Tanh, "tanh", nn.functional.tanh])
-def test_forms_of_an_activation(given: Any) -> None:
-    assert activation_of(given) is nn.Tanh
-    assert plain_kwargs({"act_fun": given, "n_lstm": 3}) == {"act_fun": "tanh", "n_lstm": 3}
-
-
-def test_custom_activations() -> None:
-    assert torch.equal(activation_of(lambda x: x + 1)()(torch.zeros(2)), torch.ones(2))
-    assert activation_of(nn.Hardtanh) is nn.Hardtanh
-    assert plain_kwargs({"act_fun": nn.Hardtanh}) == {"act_fun": "function"}
 
 
 @pytest.mark.parametrize(
@@ -232,18 +218,6 @@ def test_graphs_of_tensorflow_are_refused() -> None:
     with pytest.raises(ValueError, match="cnn_extractor: must be nature_cnn"):
         make_policy("CnnPolicy", {"cnn_extractor": lambda images: images})
     assert make_policy("CnnPolicy", {"cnn_extractor": nature_cnn}).extraction == "cnn"
-
-
-@pytest.mark.parametrize(("name", "wanted"), [("relu", nn.ReLU), ("tanh", nn.Tanh), ("swish", nn.SiLU)])
-def test_activations_of_tensorflow(name: str, wanted: Any) -> None:
-    def function(x: Any) -> Any:
-        raise AssertionError("is not called")
-
-    function.__name__, function.__module__ = name, "tensorflow.python.ops.nn_ops"
-    assert activation_of(function) is wanted
-    function.__name__ = "leaky_relu"  # its slope is 0.2, and torch's 0.01
-    assert activation_of(function)()(torch.tensor(-1.0)) == torch.tensor(-0.2)
-    assert plain_kwargs({"act_fun": function}) == {"act_fun": "tf.leaky_relu"}
 
 
 def test_a_custom_policy() -> None:

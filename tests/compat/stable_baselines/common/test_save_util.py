@@ -16,9 +16,11 @@ import torch
 from gymnasium import spaces
 
 from minerva.checkpointing import CheckpointError
-from minerva.compat.stable_baselines import PPO2, make_vec_env
+from minerva.compat.stable_baselines import PPO2, DummyVecEnv, make_vec_env
+from minerva.compat.stable_baselines.common import save_util
 from minerva.compat.stable_baselines.common.policies import FeedForwardPolicy, LstmPolicy
 from tests.compat.stable_baselines.ppo2.numpy_policies import Weights, random_weights, run
+from tests.environments.tiny_envs import Picking
 
 Shapes = dict[str, tuple[int, ...]]
 NUMBERS = {
@@ -114,6 +116,9 @@ def test_policies_act_as_they_did(tmp_path: Path, shapes: Shapes) -> None:
         wanted, _, old_state = run(weights, obs, old_state, mask)
         np.testing.assert_allclose(model.action_probability(obs, state, mask), wanted, rtol=2e-4, atol=1e-6)
         _, state = model.predict(obs, state, mask)
+        assert (state is None) == (old_state is None)
+        if state is not None and old_state is not None:  # the cell state first
+            np.testing.assert_allclose(state, old_state, rtol=2e-4, atol=1e-5)
     assert not (tmp_path / "unpickled").exists()
 
 
@@ -151,10 +156,82 @@ def test_boxes_and_other_actions(tmp_path: Path) -> None:
     kind = "<class 'gym.spaces.multi_discrete.MultiDiscrete'>"
     write(file, {**MLP, **heads(7, 5, actions=5)}, actions=pickled(kind, folder, nvec="[2 3]"))
     assert PPO2.load(file).action_space == spaces.MultiDiscrete([2, 3])
+    write(file, {**MLP, **heads(7, 5, actions=5)}, actions=pickled(kind, folder, nvec="[2 ... 3]"))
+    with pytest.raises(ValueError, match="action_space: cannot be told from this file"):
+        PPO2.load(file)
     write(file, gaussian, actions=pickled("<class 'gym.spaces.box.Box'>", folder, shape=[2], low="[-1. ... -1.]"))
     with pytest.raises(ValueError, match=r"action_space: cannot be told from this file; pass it: PPO2\.load"):
         PPO2.load(file)
     assert PPO2.load(file, action_space=spaces.Box(-1, 1, (2,))).predict(obs)[0].shape == (1, 2)
+
+
+def test_spaces_of_newer_versions_of_gym(tmp_path: Path) -> None:
+    file, folder = tmp_path / "model.zip", tmp_path / "unpickled"
+
+    def newer(space: dict[str, Any]) -> dict[str, Any]:
+        return {"_shape" if name == "shape" else name: value for name, value in space.items()}
+
+    actions = pickled("<class 'gym.spaces.discrete.Discrete'>", folder, n=3, _shape=[], start=2)
+    write(file, MLP, newer(box(folder, -1, 1, [4])), actions)
+    model = PPO2.load(file)
+    assert model.observation_space == spaces.Box(-1, 1, (4,), np.float32)
+    assert model.action_space == spaces.Discrete(3, start=2)
+    write(file, CNN, newer(box(folder, 0, 255, [36, 44, 2], "uint8")))
+    assert PPO2.load(file).observation_space == spaces.Box(0, 255, (36, 44, 2), np.uint8)
+    assert not folder.exists()
+
+
+def test_a_trained_model_asks_for_its_functions_when_it_learns(tmp_path: Path) -> None:
+    """`learn` of stable-baselines replaces numbers by functions, so that the files of trained models hold these."""
+    function = pickled("<class 'function'>", tmp_path / "unpickled")
+    write(tmp_path / "model.zip", {**MLP, **heads(7, 5, actions=2)}, learning_rate=function, cliprange=function)
+    env = make_vec_env("CartPole-v1")
+    with pytest.raises(ValueError, match=r"(learning_rate|cliprange): was a function, .*give the function again"):
+        PPO2.load(tmp_path / "model.zip", env).learn(8)
+    assert PPO2.load(tmp_path / "model.zip", env, learning_rate=1e-3, cliprange=0.1).learn(8).num_timesteps == 8
+
+
+def test_a_pickled_number_is_not_guessed_silently(tmp_path: Path) -> None:
+    number = pickled("<class 'numpy.int64'>", tmp_path / "unpickled")
+    write(tmp_path / "model.zip", MLP, n_steps=number)
+    with pytest.warns(UserWarning, match=r"n_steps: is pickled in .*numpy.int64.*default, 128, is taken"):
+        assert PPO2.load(tmp_path / "model.zip").n_steps == 128
+    assert PPO2.load(tmp_path / "model.zip", n_steps=16).n_steps == 16
+    assert not (tmp_path / "unpickled").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("observation_space", {"dtype": "float33"}),
+        ("observation_space", {"shape": ["x"]}),
+        ("observation_space", {"shape": [-4, 36, 36], "dtype": "uint8"}),
+        ("action_space", {"n": -1}),
+        ("action_space", {"start": "x"}),
+    ],
+)
+def test_a_damaged_description_is_refused(tmp_path: Path, name: str, change: dict[str, Any]) -> None:
+    folder = tmp_path / "unpickled"
+    described = {
+        "observation_space": box(folder, -1, 1, [4]),
+        "action_space": pickled("<class 'gym.spaces.discrete.Discrete'>", folder, n=3, shape=[], dtype="int64"),
+    }
+    described[name] |= change
+    write(tmp_path / "model.zip", MLP, described["observation_space"], described["action_space"])
+    with pytest.raises(CheckpointError, match="is damaged, or not a PPO2 of stable-baselines"):
+        PPO2.load(tmp_path / "model.zip")
+
+
+def test_images_that_the_parameters_are_not_of_are_refused_before_networks_are_built(tmp_path: Path) -> None:
+    file, folder = tmp_path / "model.zip", tmp_path / "unpickled"
+    image = {"dtype": "uint8", "low": "[[0 ... 0]]", "high": "[[255 ... 255]]"}
+    kind = "<class 'gym.spaces.box.Box'>"
+    write(file, CNN, pickled(kind, folder, shape=[2000, 2000, 2], **image))
+    with pytest.raises(CheckpointError, match=r"model/fc1/w:0: must have 3873024 inputs for .*, got 128"):
+        PPO2.load(file)
+    write(file, CNN, pickled(kind, folder, shape=[200_000, 200_000, 2], **image))
+    with pytest.raises(ValueError, match="observation_space: cannot be told from this file"):
+        PPO2.load(file)
 
 
 def test_activation_functions(tmp_path: Path) -> None:
@@ -183,6 +260,17 @@ def test_parameters_alone_are_loaded(tmp_path: Path) -> None:
     model.load_parameters(tmp_path / "model.zip")
     for name, array in model.get_parameters().items():
         np.testing.assert_array_equal(array, weights[name], err_msg=name)
+    # What else is in the file does not matter, so nothing is said about it.
+    shapes = {**MLP, **heads(7, 5, actions=1), "pi/logstd": (1, 1)}
+    folder = tmp_path / "unpickled"
+    custom = pickled("<class 'abc.ABCMeta'>", folder, __init__="<function Mine.__init__ at 0x7f>")
+    action_box = pickled("<class 'gym.spaces.box.Box'>", folder, shape=[1], low="[-1. ... -1.]")
+    weights = write(tmp_path / "model.zip", shapes, actions=action_box, policy=custom, n_steps=custom)
+    space = spaces.Box(-1, 1, (1,))
+    env = DummyVecEnv([lambda: Picking(space, spaces.Box(-9, 300, (4,)))])
+    model = PPO2("MlpPolicy", env, policy_kwargs={"net_arch": [{"pi": [6, 7], "vf": [5]}]})
+    model.load_parameters(tmp_path / "model.zip")
+    np.testing.assert_array_equal(model.get_parameters()["model/pi/logstd:0"], weights["model/pi/logstd:0"])
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
@@ -193,6 +281,16 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     ):
         PPO2.load(file)
     write(file, {**dense("fc0", 4, 4)})
+    with pytest.raises(CheckpointError, match="must be a PPO2 of stable-baselines, got another algorithm"):
+        PPO2.load(file)
+    write(file, MLP)
+    with zipfile.ZipFile(file) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    data = json.loads(entries["data"])
+    with zipfile.ZipFile(file, "w") as archive:  # as A2C, which has no clipping
+        del data["cliprange"]
+        for name, content in {**entries, "data": json.dumps(data).encode()}.items():
+            archive.writestr(name, content)
     with pytest.raises(CheckpointError, match="must be a PPO2 of stable-baselines, got another algorithm"):
         PPO2.load(file)
     with zipfile.ZipFile(file, "w") as archive:
@@ -213,3 +311,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="damaged or not a checkpoint"):
         PPO2.load(file)
     assert not (tmp_path / "unpickled").exists()
+
+
+def test_a_file_may_not_grow_when_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "model.zip", MLP)
+    monkeypatch.setattr(save_util, "MAX_BYTES", 1000)
+    with pytest.raises(CheckpointError, match=r"must hold at most 1,000 bytes, got \d,\d+"):
+        PPO2.load(tmp_path / "model.zip")

@@ -13,6 +13,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from minerva.compat.auto_reset import Info
+from minerva.compat.stable_baselines.common.tile_images import tile_images
 
 Array = NDArray[Any]
 Indices = int | np.integer[Any] | Iterable[int] | None
@@ -272,18 +273,6 @@ class CloudpickleWrapper:
 
 def _class_name(venv: VecEnv) -> str:
     return f"{type(venv).__module__}.{type(venv).__name__}"
-
-
-def tile_images(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Tile images ``[H, W, C]`` of one size into a square grid, row by row; empty cells are black."""
-    side = int(np.ceil(np.sqrt(len(images))))
-    rows = int(np.ceil(len(images) / side))
-    height, width, channels = images[0].shape
-    sheet = np.zeros((rows * height, side * width, channels), dtype=np.uint8)
-    for k, image in enumerate(images):
-        y, x = divmod(k, side)
-        sheet[y * height : (y + 1) * height, x * width : (x + 1) * width] = image
-    return sheet
 
 
 def _show(image: NDArray[np.uint8]) -> None:

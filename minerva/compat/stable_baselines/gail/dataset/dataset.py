@@ -94,10 +94,6 @@ class ExpertDataset:
         """Make the loader of all steps, which `get_next_batch` uses without a split."""
         self.dataloader = self._loader(self._generator.permutation(self.num_transition), batch_size)
 
-    def prepare_pickling(self) -> None:
-        """Drop the loaders."""
-        self.dataloader = None
-
     def log_info(self) -> None:
         """Print how many episodes there are and what they returned."""
         logger.log(f"Total trajectories: {self.num_traj}")
@@ -138,7 +134,13 @@ class DataLoader:
         observations: All observations ``[T, ...]``, or paths of pictures.
         actions: All actions ``[T, ...]``.
         batch_size: Rows per minibatch.
+        n_workers: Ignored, as are all arguments of processes: minibatches are made in this process.
+        infinite_loop: Ignored.
+        max_queue_len: Ignored.
         shuffle: Whether the order is random.
+        start_process: Ignored.
+        backend: Ignored.
+        sequential: Ignored.
         partial_minibatch: Whether the last minibatch may be smaller; otherwise it is left out.
         generator: Source of the order.
     """
@@ -149,7 +151,13 @@ class DataLoader:
         observations: Array,
         actions: Array,
         batch_size: int,
+        n_workers: int = 1,
+        infinite_loop: bool = True,
+        max_queue_len: int = 1,
         shuffle: bool = False,
+        start_process: bool = True,
+        backend: str = "threading",
+        sequential: bool = False,
         partial_minibatch: bool = True,
         generator: np.random.Generator | None = None,
     ) -> None:
@@ -164,12 +172,19 @@ class DataLoader:
         self._next = 0
         self._generator = np.random.default_rng() if generator is None else generator
 
+    def start_process(self) -> None:
+        """Do nothing: there is no other process."""
+
     def __len__(self) -> int:
         return self.n_minibatches
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
         self._next = 0
         return self
+
+    def sequential_next(self) -> tuple[Array, Array]:
+        """Return the next minibatch."""
+        return next(self)
 
     def __next__(self) -> tuple[Array, Array]:
         if self._next >= self.n_minibatches:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,7 @@ def test_settings_can_be_read_and_changed() -> None:
 
 def test_a_pickled_wrapper_is_given_new_environments() -> None:
     venv = VecNormalize(DummyVecEnv([pendulum] * 3), clip_obs=3)
+    vars(venv.venv)["lock"] = threading.Lock()  # as worker processes have one: environments are not pickled
     play(venv, 20)
     again = pickle.loads(pickle.dumps(venv))
     again.set_venv(DummyVecEnv([pendulum]))
