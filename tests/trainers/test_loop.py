@@ -93,6 +93,10 @@ class FakeOnPolicy(FakeTrainer):
         self.rollout.position += 1
         return super().step()
 
+    def merge(self) -> None:
+        assert self.rollout.full
+        self.events.append("merge")
+
     def update(self, total_updates: int) -> dict[str, float]:
         assert self.rollout.full
         self.events.append(f"update of {total_updates}")
@@ -101,7 +105,7 @@ class FakeOnPolicy(FakeTrainer):
 
 def rollout_events(first_step: int, update: int, total: int) -> list[str]:
     steps = [event for k in (1, 2, 3) for event in ("step", f"at {first_step + 2 * k}")]
-    return ["start", *steps, "end", "(", f"update of {total}", f"{update})", "logged {'loss': 1.0}"]
+    return ["start", *steps, "end", "(", "merge", f"update of {total}", f"{update})", "logged {'loss': 1.0}"]
 
 
 def on_policy(trainer: Any, run: Any, total: int) -> None:
