@@ -132,8 +132,8 @@ def test_the_command_line_does_not_report_success_for_it(
     gymnasium.register(f"Leaves{how}-v0", entry_point=partial(Leaves, how), max_episode_steps=50)
     try:
         code = main(
-            f"train ppo --env Leaves{how}-v0 --preset none --total-steps 64 --rollout-steps 16 --minibatch-size 16 --device cpu "
-            f"--eval-episodes 0 --no-console --compile False --out-dir {tmp_path / 'run'}".split()
+            f"train ppo --env Leaves{how}-v0 --preset none --total-steps 64 --rollout-steps 16 --minibatch-size 16 "
+            f"--device cpu --eval-episodes 0 --no-console --compile False --out-dir {tmp_path / 'run'}".split()
         )
     finally:
         del gymnasium.registry[f"Leaves{how}-v0"]
