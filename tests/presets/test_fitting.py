@@ -64,13 +64,14 @@ def test_rollouts_keep_their_size_and_the_log_says_how() -> None:
     assert fit(preset, {"num_envs": 1, "rollout_steps": 32}) == {"minibatch_size": 32}
     assert fit(preset, {"lstm_units": 8}) == {"minibatch_size": 256}
     config = api.config_class("ppo")
-    settings = api.preset_settings("ppo", "Swimmer-v5").fitted(config, {"num_envs": 1, "gamma": 0.5, "console": False})
-    general = presets.load_defaults("ppo")["continuous"].fields
-    steps = general["num_envs"] * general["rollout_steps"]
+    settings = api.preset_settings("ppo", "Swimmer-v5").fitted(config, {"num_envs": 4, "gamma": 0.5, "console": False})
+    general = config.from_fields(None, presets.load_defaults("ppo")["continuous"].fields).to_plain()
+    samples = general["num_envs"] * general["rollout_steps"]
+    steps = samples // 4
     assert settings.notes[0].startswith("Swimmer-v5 has no preset for ppo: using the general preset for continuous")
     assert settings.notes[0].endswith(" Changed here: num_envs, gamma.")  # console changes no result
     assert settings.notes[1] == (
-        f"To fit num_envs = 1: rollout_steps = {steps} in place of {general['rollout_steps']} (rollouts of {steps:,} "
+        f"To fit num_envs = 4: rollout_steps = {steps} in place of {general['rollout_steps']} (rollouts of {samples:,} "
         "samples)."
     )
 
