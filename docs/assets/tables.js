@@ -5,8 +5,8 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const table of document.querySelectorAll(".md-typeset table:not([class])")) {
     const names = [...table.querySelectorAll("thead th")].map(cell => cell.textContent.trim())
     const rows = [...table.querySelectorAll("tbody tr")].map(row => [...row.cells])
-    const longest = Math.max(...rows.map(cells => cells[0].textContent.trim().length))
-    if (table.closest(".symbols") || (names.length < 3 && longest < 16)) continue
+    const [first, second] = [0, 1].map(k => Math.max(...rows.map(cells => cells[k].textContent.trim().length)))
+    if (table.closest(".symbols") || (names.length < 3 && (first < 16 || second < 16))) continue
     table.dataset.stacked = ""
     for (const cells of rows) {
       cells.forEach((cell, k) => {
