@@ -151,7 +151,7 @@ def test_env_kwargs_are_read_as_python_values() -> None:
 
 
 def test_an_environment_without_a_preset_prints_a_note(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["--total-steps", "64", "--out-dir", str(tmp_path / "a"), "--num-envs", "1", *SHORT[2:-1]]
+    words = ["--total-steps", "128", "--out-dir", str(tmp_path / "a"), "--num-envs", "2", *SHORT[2:-1]]
     text = answer(capsys, "train", "ppo", "--env", "MountainCarContinuous-v0", "--eval-max-steps", "50", *words)
     said = "MountainCarContinuous-v0 has no preset for ppo: using the general preset for continuous actions"
     assert said in " ".join(text.split())

@@ -33,7 +33,6 @@ def weighted_sum(x: Tensor, weights: Tensor) -> Tensor:
     Returns:
         A scalar.
     """
-    # LaTeX: \sum_b w_b x_b
     return (weights * x).sum()
 
 

@@ -107,7 +107,8 @@ class Preset:
             short = self.total_steps is not None and self.promise.steps < CLOSE * self.total_steps
             return f"{self.promise}{f' at {self.promise.steps:,} steps' if short else ''}"
         if self.tuned is not None:
-            return f"tuned on {_listed(self.tuned.tasks)}" if self.tuned.tasks else "tuned, not reported"
+            count = len(self.tuned.tasks)
+            return f"tuned on {count} tasks, not reported" if count > 1 else "tuned, not reported"
         return "not tried" if self.base is None else f"not tried: settings of {self.base}"
 
     def described(self) -> str:

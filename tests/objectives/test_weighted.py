@@ -37,7 +37,6 @@ def test_rows_without_weight_have_no_influence() -> None:
         assert function(x, w) == function(other, w)
 
 
-@pytest.mark.formula("minerva.objectives.weighted", r"\sum_b w_b x_b")
 def test_the_parts_of_a_mean_sum_to_it() -> None:
     assert weighted_sum(t64(1, 2, 30), t64(0.5, 0.25, 0)).item() == 1.0
     x, w = t64(1, 2, 30, 4), t64(1, 0, 1, 1)

@@ -126,7 +126,7 @@ def test_a_preset_says_what_is_known_of_it(write: Write) -> None:
         ("2 seeds: 15 [8, 22] at 990,000 steps", " (2 seeds: 15 [8, 22] after 990,000 steps)"),
         ("tuned, not reported", ", which was tuned and has no reported results"),
         ("not tried", ", which was never tried"),
-        ("tuned on P, Q and R", ", which was tuned on P, Q and R and has no reported results"),
+        ("tuned on 3 tasks, not reported", ", which was tuned on P, Q and R and has no reported results"),
     ]
 
 
