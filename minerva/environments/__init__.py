@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from minerva.environments.base import BatchedEnvironment, EnvironmentFailureError, Episode, Step
-from minerva.environments.ids import EnvFactory, display_name, known_ids, resolve
+from minerva.environments.ids import EnvFactory, display_name, known_ids, resolve, unlisted_ids
 from minerva.utils.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "known_ids",
     "make",
     "resolve",
+    "unlisted_ids",
 ]
 
 
