@@ -235,10 +235,10 @@ def _dm_control_suite() -> Any:
 def _make_dm_control(domain: str, task: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     # Shimmy's registration also imports manipulation and locomotion; importing only the suite saves seconds.
     suite = _dm_control_suite()
-    from shimmy.dm_control_compatibility import DmControlCompatibilityV0
-
     arguments = {name: value for name, value in kwargs.items() if name != "render_mode"}
     try:
+        from shimmy.dm_control_compatibility import DmControlCompatibilityV0
+
         with _quiet_model_compiler():
             loaded = suite.load(domain, task, **arguments)
         env: gymnasium.Env[Any, Any] = DmControlCompatibilityV0(loaded, render_mode=kwargs.get("render_mode"))
