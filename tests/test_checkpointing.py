@@ -11,6 +11,7 @@ import types
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def test_round_trip(tmp_path: Path) -> None:
     read = checkpointing.read(path)
     assert torch.equal(read["state"]["weights"], torch.arange(100) + 1)
     assert (read["number"], read["state"]["best"], read["format"]) == (1, -float("inf"), checkpointing.FORMAT)
-    assert read["versions"]["torch"] == torch.__version__
+    assert read["versions"]["torch"] == version("torch")
     assert [file.name for file in tmp_path.iterdir()] == ["ppo_last.pt"]
 
 

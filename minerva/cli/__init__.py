@@ -374,12 +374,15 @@ def _presets(options: PresetsOptions) -> None:
 
 
 def _envs(options: EnvsOptions) -> None:
-    from minerva.environments import known_ids
+    from minerva.environments import known_ids, unlisted_ids
 
-    ids = known_ids(options.pattern)
+    ids, unlisted = known_ids(options.pattern), unlisted_ids()
+    note = f"Not listed, because a package is not installed: {'; '.join(unlisted)}." if unlisted else ""
     if not ids:
-        raise UsageError(f"envs: no id contains {options.pattern!r}; `minerva envs` lists all ids.")
+        raise UsageError(f"envs: no id contains {options.pattern!r}; `minerva envs` lists all ids. {note}".rstrip())
     print("\n".join(ids))
+    if note:
+        print(note, file=sys.stderr)
 
 
 def _annotate(options: AnnotateOptions) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from minerva.environments.base import BatchedEnvironment, EnvironmentFailureError, Episode, Step
-from minerva.environments.ids import EnvFactory, EnvLike, display_name, known_ids, resolve
+from minerva.environments.ids import EnvFactory, EnvLike, display_name, known_ids, resolve, unlisted_ids
 from minerva.environments.instances import source_of
 from minerva.utils.cores import usable_cores
 
@@ -31,6 +31,7 @@ __all__ = [
     "make",
     "resolve",
     "source_of",
+    "unlisted_ids",
 ]
 
 

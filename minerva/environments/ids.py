@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import re
 import sys
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import metadata
 from typing import Any, Union
 
 import gymnasium
@@ -24,6 +26,13 @@ EnvLike = Union[str, EnvFactory, "gymnasium.Env[Any, Any]", EnvSpec]
 DM_CONTROL_PREFIX = "dm_control/"
 DM_CONTROL_FORM = "dm_control/<domain>/<task>, such as dm_control/cheetah/run"
 ATARI_PREFIX = "ALE/"
+
+# What Gymnasium's environments import, by the name of the module.
+_PACKAGES = {
+    "mujoco": 'MuJoCo, which is not installed: pip install "minerva-rl[mujoco]"',
+    "Box2D": 'Box2D, which is not installed: pip install "minerva-rl[box2d]"',
+    "cv2": 'OpenCV, which is not installed: pip install "minerva-rl[atari]"',
+}
 
 wrappers.register()
 
@@ -97,6 +106,16 @@ def known_ids(pattern: str = "") -> list[str]:
     return sorted(name for name in ids if pattern.lower() in name.lower())
 
 
+def unlisted_ids() -> list[str]:
+    """Return which environments `known_ids` leaves out because a package is not installed, and what installs it."""
+    unlisted = []
+    if _missing_for_dm_control():
+        unlisted.append('dm_control\'s tasks (pip install "minerva-rl[dm-control]")')
+    if not _register_atari():
+        unlisted.append('Atari games (pip install "minerva-rl[atari]")')
+    return unlisted
+
+
 def _is_no_environment(entry_point: Callable[..., Any] | str) -> bool:
     """Return whether an id stands for an environment that has moved, or for an adapter to another library's."""
     if isinstance(entry_point, str):
@@ -138,11 +157,10 @@ def _make_gymnasium(name: str, kwargs: dict[str, Any], training: bool = False) -
         with _quiet_model_compiler():
             return gymnasium.make(name, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise ValueError(
-            f"env: {name} needs a package that is not installed ({error}). "
-            'For MuJoCo tasks: pip install "minerva-rl[mujoco]"; for Box2D: "minerva-rl[box2d]"; for Atari games: '
-            '"minerva-rl[atari]".'
-        ) from error
+        package = getattr(error.__cause__, "name", None)  # of the module that was not found
+        if package not in _PACKAGES or importlib.util.find_spec(package) is not None:
+            raise _not_made(name, kwargs, error) from error
+        raise ValueError(f"env: {name} needs {_PACKAGES[package]}.") from error
     except Exception as error:  # a constructor may raise anything
         if isinstance(error, ValueError) and name.startswith(ATARI_PREFIX):
             raise
@@ -188,9 +206,12 @@ def _dm_control_parts(name: str) -> tuple[str, str]:
     parts = name.split("/")
     if len(parts) != 3 or not all(parts):
         raise ValueError(f"env: the id of a dm_control task must be {DM_CONTROL_FORM}; got {name!r}.")
+    missing = _missing_for_dm_control()
+    if missing:
+        raise ValueError(
+            f'env: {name} needs {missing[0]}, which is not installed: pip install "minerva-rl[dm-control]".'
+        )
     ids = _dm_control_ids()
-    if not ids:
-        raise ValueError(f'env: {name} needs dm_control, which is not installed: pip install "minerva-rl[dm_control]".')
     if name not in ids:
         near = difflib.get_close_matches(name, ids, n=3, cutoff=0.5)
         hint = f"Did you mean {', '.join(near)}?" if near else "`minerva envs dm_control` lists all tasks."
@@ -198,8 +219,12 @@ def _dm_control_parts(name: str) -> tuple[str, str]:
     return parts[1], parts[2]
 
 
+def _missing_for_dm_control() -> list[str]:
+    return [package for package in ("dm_control", "shimmy") if importlib.util.find_spec(package) is None]
+
+
 def _dm_control_ids() -> list[str]:
-    if any(importlib.util.find_spec(package) is None for package in ("dm_control", "shimmy")):
+    if _missing_for_dm_control():
         return []
     suite = _dm_control_suite()
     return [f"{DM_CONTROL_PREFIX}{domain}/{task}" for domain, task in suite.ALL_TASKS]
@@ -223,14 +248,21 @@ def _own_filters() -> Iterator[None]:
 def _make_dm_control(domain: str, task: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     # Shimmy's registration also imports manipulation and locomotion; importing only the suite saves seconds.
     suite = _dm_control_suite()
-    with _own_filters():
-        from shimmy.dm_control_compatibility import DmControlCompatibilityV0
-
     arguments = {name: value for name, value in kwargs.items() if name != "render_mode"}
     try:
+        with _own_filters():
+            from shimmy.dm_control_compatibility import DmControlCompatibilityV0
+
         with _quiet_model_compiler():
             loaded = suite.load(domain, task, **arguments)
         env: gymnasium.Env[Any, Any] = DmControlCompatibilityV0(loaded, render_mode=kwargs.get("render_mode"))
     except Exception as error:
-        raise _not_made(f"{DM_CONTROL_PREFIX}{domain}/{task}", kwargs, error) from error
+        name = f"{DM_CONTROL_PREFIX}{domain}/{task}"
+        if isinstance(error, AttributeError) and re.search(r"\bMj\w+' object has no attribute", str(error)):
+            raise ValueError(
+                f"env: {name} cannot be made: dm_control {metadata.version('dm-control')} does not work with MuJoCo "
+                f"{metadata.version('mujoco')} ({error}); install versions that fit together: "
+                'pip install "minerva-rl[dm-control]".'
+            ) from error
+        raise _not_made(name, kwargs, error) from error
     return env

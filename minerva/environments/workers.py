@@ -351,8 +351,7 @@ def _start_worker(
     command = f"from minerva.environments.workers import work; work({theirs.fileno()})"
     # One thread per worker: the workers already run in parallel.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    # This interpreter may find the package only through its own sys.path (the folder of a script or a test).
-    environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    environment["PYTHONPATH"] = os.pathsep.join(_import_folders())
     process = subprocess.Popen(
         [sys.executable, "-c", command],
         pass_fds=[theirs.fileno()],
@@ -363,6 +362,24 @@ def _start_worker(
     with contextlib.suppress(OSError):  # the worker has died already: the first receive reports it
         ours.send_bytes(payload)
     return process, ours
+
+
+def _import_folders() -> list[str]:
+    """Return where a worker finds what this interpreter imports, maybe only through its own `sys.path`.
+
+    The folder of a package whose parent is listed as well is left out, unless it is the folder of the script: an import
+    of OpenCV that fails leaves its folder behind, where a worker would find `typing` before Python's own.
+    """
+    folders = [path or str(Path.cwd()) for path in sys.path]
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    kept = None if script is None else Path(script).resolve().parent
+    return [
+        folder
+        for folder in folders
+        if str(Path(folder).parent) not in folders
+        or not (Path(folder) / "__init__.py").exists()
+        or Path(folder).resolve() == kept
+    ]
 
 
 def work(file_descriptor: int) -> None:

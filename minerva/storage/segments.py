@@ -155,13 +155,15 @@ def _exists(folder: Path, entry: Entry) -> bool:
 def _write(path: Path, segment: NDArray[Any]) -> tuple[int, int]:
     buffer = io.BytesIO()
     np.save(buffer, segment, allow_pickle=False)
-    content = buffer.getbuffer()
     temporary = path.with_name(path.name + ".part")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        # The view ends here, whatever happens: a buffer with views left cannot be closed, which Python 3.13 reports.
+        with buffer.getbuffer() as content:
+            size, checksum = len(content), zlib.crc32(content)
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException as error:
         with suppress(OSError):
@@ -174,7 +176,7 @@ def _write(path: Path, segment: NDArray[Any]) -> tuple[int, int]:
                 "Free some space, or check the disk",
             ) from error
         raise
-    return len(content), zlib.crc32(content)
+    return size, checksum
 
 
 def _read(folder: Path, entry: Entry, layout: Callable[[int], np.dtype[Any]]) -> NDArray[Any]:

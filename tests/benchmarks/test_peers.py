@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
@@ -101,7 +102,7 @@ def test_another_interpreter_is_asked_for_what_is_missing_here(tmp_path: Path) -
     comparison = Comparison("one", "", (Contender("rare", "rare:rate", "", packages=("rare",)),), 4)
     result = run(comparison, repeats=1, peers_python=str(python), say=lambda line: None)
     assert result["contenders"]["rare"]["samples"] == [8]
-    assert result["versions"] == {"rare": f"1.5 with torch {torch.__version__}"}
+    assert result["versions"] == {"rare": f"1.5 with torch {version('torch')}"}
     assert run(comparison, repeats=1, say=lambda line: None)["left_out"] == {"rare": "rare cannot be imported"}
 
 
@@ -122,7 +123,7 @@ def test_results_are_kept_by_comparison(tmp_path: Path) -> None:
     add(path, "first", {"settings": "new", "versions": {}})
     found = json.loads(path.read_text())
     assert {name: row["settings"] for name, row in found.items()} == {"first": "new", "second": "other"}
-    assert found["second"]["versions"]["rare"] == "1" and found["second"]["versions"]["torch"] == torch.__version__
+    assert found["second"]["versions"]["rare"] == "1" and found["second"]["versions"]["torch"] == version("torch")
     assert found["first"]["commit"] and "cores" in found["first"]["hardware"]
 
 

@@ -170,7 +170,7 @@ def test_command_is_one(page: str, line: str, tmp_path: Path, monkeypatch: pytes
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif words[:2] == ["pip", "install"]:
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        assert set(re.findall(r"\w+", words[-1])) <= set(extras)
+        assert set(re.findall(r"[\w-]+", words[-1])) <= set(extras)
         assert (ROOT / words[words.index("-c") + 1]).exists()
     elif words[0] == "python" and words[1].startswith("examples/"):
         options = [word.removeprefix("--").replace("-", "_") for word in words[2:] if word.startswith("--")]

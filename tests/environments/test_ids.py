@@ -154,3 +154,61 @@ def test_mujoco_is_imported_for_its_own_tasks_alone_and_is_silent(name: str) -> 
         [sys.executable, "-W", "ignore", "-c", MADE.format(id=name)], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+WITHOUT = """
+import sys
+sys.modules.update(dict.fromkeys(["mujoco", "Box2D", "ale_py", "dm_control"]))  # as if not installed
+from minerva.cli import main
+from minerva.environments import resolve
+
+for env in ("HalfCheetah-v5", "LunarLander-v3", "CarRacing-v3", "ALE/Pong-v5", "dm_control/cheetah/run"):
+    try:
+        resolve(env)()
+    except ValueError as error:
+        print(error)
+sys.stderr = sys.stdout
+main(["envs", "dm_control"])
+"""
+
+
+def test_a_missing_package_is_named_with_the_one_extra_that_installs_it() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", WITHOUT], capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        'env: HalfCheetah-v5 needs MuJoCo, which is not installed: pip install "minerva-rl[mujoco]".',
+        'env: LunarLander-v3 needs Box2D, which is not installed: pip install "minerva-rl[box2d]".',
+        'env: CarRacing-v3 needs Box2D, which is not installed: pip install "minerva-rl[box2d]".',
+        'env: ALE/Pong-v5 needs ale-py, which is not installed: pip install "minerva-rl[atari]".',
+        'env: dm_control/cheetah/run needs dm_control, which is not installed: pip install "minerva-rl[dm-control]".',
+        "minerva: envs: no id contains 'dm_control'; `minerva envs` lists all ids. Not listed, because a package is "
+        'not installed: dm_control\'s tasks (pip install "minerva-rl[dm-control]"); Atari games '
+        '(pip install "minerva-rl[atari]").',
+    ]
+
+
+def test_atari_games_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(ValueError, match=r'^env: ALE/Pong-v5 needs OpenCV, .*: pip install "minerva-rl\[atari\]"\.$'):
+        resolve("ALE/Pong-v5")()
+
+
+def test_a_missing_package_that_no_extra_installs() -> None:
+    def build() -> gymnasium.Env[Any, Any]:
+        raise gymnasium.error.DependencyNotInstalled("needs pip install rare")
+
+    gymnasium.register("Rare-v0", build)
+    try:
+        with pytest.raises(ValueError, match=r"^env: Rare-v0 could not be made .*: needs pip install rare\.$"):
+            resolve("Rare-v0")()
+    finally:
+        gymnasium.registry.pop("Rare-v0")
+
+
+def test_dm_control_with_a_mujoco_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("mujoco.MjModel.geom_pos")  # MuJoCo 4 has no flex_vertedge
+    with pytest.raises(
+        ValueError,
+        match=r"cheetah/run cannot be made: dm_control [\d.]+ does not work with MuJoCo [\d.]+ \(.*'geom_pos'"
+        r'\); install versions that fit together: pip install "minerva-rl\[dm-control\]"\.$',
+    ):
+        resolve("dm_control/cheetah/run")()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from gymnasium import spaces
 from minerva.environments import EnvFactory, EnvironmentFailureError, GymnasiumBatch, make
 from minerva.environments.groups import IDLE, STEP
 from minerva.environments.workers import LocalGroup, SubprocessGroup
+from tests.environments.optional import needs
 from tests.environments.tiny_envs import Failing, Noisy, Tiny, Writing
 
 NO_ACTIONS = np.zeros((3, 1), dtype=np.float32)
@@ -317,3 +320,47 @@ def test_an_environment_that_cannot_be_made_in_a_worker() -> None:
     assert "raise FileNotFoundError" in str(caught.value.__cause__)  # the worker's own traceback
     with pytest.raises(ValueError, match=r"env: Pendulum-v1 could not be made with \{'gravity': 1\}"):
         make("Pendulum-v1", vectorization="subprocess", env_kwargs={"gravity": 1})
+
+
+WORK = """
+import numpy as np
+from minerva.environments import make
+
+batch = make("Pendulum-v1", num_envs=1, vectorization="subprocess", num_workers=1)
+print(batch.reset().shape, batch.step(np.zeros((1, 1), dtype=np.float32)).observations.shape)
+batch.close()
+"""
+
+
+def run_script(script: Path, *folders: Path) -> str:
+    """Run a script that finds packages in some folders; return what it printed."""
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*folders, root)))}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs("cv2")
+def test_workers_start_after_an_import_of_opencv_has_failed(tmp_path: Path) -> None:
+    found = importlib.util.find_spec("cv2")
+    assert found is not None and found.origin is not None
+    without_library = shutil.ignore_patterns("*.so", "data", "__pycache__")
+    shutil.copytree(Path(found.origin).parent, tmp_path / "lib" / "cv2", ignore=without_library)
+    script = tmp_path / "script.py"
+    broken = tmp_path / "lib" / "cv2"
+    script.write_text(
+        "import sys\ntry:\n    import cv2\nexcept ImportError:\n    print('failed')\n"
+        f"assert {str(broken)!r} in sys.path\n{WORK}"
+    )
+    assert run_script(script, tmp_path / "lib").endswith("failed\n(1, 3) (1, 3)\n")  # OpenCV prints its path before
+
+
+def test_workers_import_from_the_folder_of_a_script_in_a_package(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "beside.py").write_text("import gymnasium\n\n\ndef build():\n    return gymnasium.make('Pendulum-v1')\n")
+    script = package / "script.py"
+    script.write_text("from beside import build\n" + WORK.replace('"Pendulum-v1"', "build"))
+    assert run_script(script, tmp_path) == "(1, 3) (1, 3)\n"

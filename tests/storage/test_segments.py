@@ -507,3 +507,28 @@ def test_file_names_are_never_reused(tmp_path: Path) -> None:
     assert {name: files(tmp_path)[name] for name in before} == before
     assert lost["segments"][-1]["name"] != kept["segments"][-1]["name"]
     assert all(re.fullmatch(r"segment-\d{12}-\d{6}\.npy", name) for name in files(tmp_path))
+
+
+FAILED_SAVE = """
+import gc
+from pathlib import Path
+import numpy as np
+from minerva.storage import segments
+
+def fail():
+    try:
+        segments._write(Path("no such folder/segment"), np.zeros(3))
+    except OSError as error:
+        error.again = error  # so that its frames are collected as one
+
+fail()
+gc.collect()
+"""
+
+
+def test_a_failed_save_leaves_no_view_of_its_buffer() -> None:
+    # Python 3.13 reports a buffer that cannot be closed; earlier versions only in this mode.
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "ignore", "-c", FAILED_SAVE], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")

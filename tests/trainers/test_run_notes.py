@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import torch
 
 from minerva.cli import main
 from minerva.report.runs import read_run
@@ -120,7 +120,7 @@ def test_a_damaged_description_is_written_again(content: str, tmp_path: Path) ->
     assert len(caught) == 1 and "\n" not in str(caught[0].message)
     record, description = read_run(run), json.loads((run / "config.json").read_text())
     assert (record.algorithm, record.env_id, record.seed, record.total_steps) == ("ppo", "Pendulum-v1", 1, 2 * ROLLOUT)
-    assert record.config["gamma"] == 0.5 and description["versions"]["torch"] == torch.__version__
+    assert record.config["gamma"] == 0.5 and description["versions"]["torch"] == version("torch")
     assert [session["from_step"] for session in description["resumed"]] == [ROLLOUT]
     resume(run, 3 * ROLLOUT, gamma=0.5)
     sessions = json.loads((run / "config.json").read_text())["resumed"]

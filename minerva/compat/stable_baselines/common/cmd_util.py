@@ -64,7 +64,7 @@ def _make(factory: EnvFactory, file: Path | None, wrapper_class: Callable[[Any],
         return monitor
     try:
         return wrapper_class(monitor)
-    except TypeError as error:
+    except (AssertionError, TypeError) as error:  # the former before Gymnasium 1.4
         if "gymnasium.Env" not in str(error):
             raise
     # A wrapper of Gymnasium, which accepts no other environments than Gymnasium's.
