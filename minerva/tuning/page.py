@@ -54,7 +54,8 @@ def _page(spec: TuneSpec, study: Study) -> str:
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{len(trials)} of {spec.search.trials} trials of {spec.base.final_step:,} steps: "
         f"{', '.join(f'{count} {outcome}' for outcome, count in count_outcomes(trials).items())}. "
-        f"A trial's return is the mean over seeds {spec.tuned_on} of the last {spec.search.evaluations} evaluations.</p>",
+        f"A trial's return is the mean over seeds {spec.tuned_on} of the last evaluations "
+        f"({spec.search.evaluations} of each run).</p>",
         f'<p class="warning">The settings were chosen on seeds {spec.tuned_on}. Do not report their results with these '
         "seeds; train with others.</p>",
     ]

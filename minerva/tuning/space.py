@@ -139,19 +139,20 @@ def read_space(table: Any, config_class: type[RunConfig], source: Source) -> Spa
             hint = f"Did you mean {', '.join(near)}?" if near else f"The fields are {', '.join(hints)}."
             raise source.error(("search", name), f"{name}: not a setting of {config_class.__name__}. {hint}")
         if name in FREE_FIELDS:
-            raise source.error(
-                ("search", name), f"{name}: changes no result, so there is nothing to search; remove it."
-            )
+            raise source.error(("search", name), f"{name}: changes no result; leave it out of [search].")
         try:
             found[name] = _dimension(name, given, hints[name])
         except ValueError as error:
             raise source.error(("search", name), str(error)) from error
-    try:
-        for one in found.values():
+    for one in found.values():
+        try:
             _check_condition(one, found)
+        except ValueError as error:
+            raise source.error(("search", one.name), str(error)) from error
+    try:
+        return Space(tuple(_in_order(found)))
     except ValueError as error:
-        raise source.error(("search", one.name), str(error)) from error
-    return Space(tuple(_in_order(found)))
+        raise source.error(("search",), str(error)) from error
 
 
 def _dimension(name: str, given: Any, hint: Any) -> Dimension:
@@ -237,7 +238,7 @@ def _in_order(found: Mapping[str, Dimension]) -> Iterator[Dimension]:
     """Yield the dimensions, each after those that its condition names.
 
     Raises:
-        SpecError: The conditions go round in a circle.
+        ValueError: The conditions go round in a circle.
     """
     left, known = dict(found), set[str]()
     while left:
