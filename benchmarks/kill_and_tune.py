@@ -3,10 +3,10 @@
     python -m benchmarks.kill_and_tune --out benchmarks/results/kill_and_tune.json
 
 `minerva tune` searches on a task that is made for it (`benchmarks/tuning_task.py`). It is killed with SIGKILL while
-runs are learning, and started again with the same command. At the end the journal must have each trial once; trials that had
-ended before a kill must not have been touched, and those that a kill interrupted must have kept their settings and be
-equal, evaluation by evaluation, to runs of the same settings that nobody disturbed. Then the best settings and the
-default ones are trained with other seeds.
+runs are learning, and started again with the same command. At the end the journal must have each trial once; trials
+that had ended before a kill must not have been touched, and those that a kill interrupted must have kept their settings
+and be equal, evaluation by evaluation, to runs of the same settings that nobody disturbed. Then the best settings and
+the default ones are trained with other seeds.
 """
 
 from __future__ import annotations

@@ -115,11 +115,6 @@ def read_tune_spec(spec: str | Path | Mapping[str, Any], algorithms: Algorithms)
     (base, *_) = expand(sweep, algorithms)
     config_class = algorithms.config_class(algorithm)
     space = read_space(searched, config_class, source)
-    for name in sweep.settings_of(algorithm).fields:
-        if name in searched:
-            raise source.error(
-                ("search", name), f"{name}: stands in [settings] and in [search]; leave out one of them."
-            )
     corners = [space.fields(corner) for corner in space.corners()]
     checked = dataclasses.replace(_with_variants(sweep, corners), source=_SearchSource(source, corners))
     expand(dataclasses.replace(checked, seeds=sweep.seeds[:1]), algorithms)

@@ -62,6 +62,13 @@ def test_without_a_default_inside_the_space_the_sampler_begins(tmp_path: Path) -
     assert read(tmp_path, WHOLE.replace("low = 1e-5", "low = 1e-3")).first is None
 
 
+def test_a_setting_may_also_have_a_value_with_which_the_search_begins(tmp_path: Path) -> None:
+    spec = read(tmp_path, WHOLE.replace("gamma = 0.9\n", "gamma = 0.9\npolicy_lr = 1e-4\n"))
+    assert spec.first is not None and spec.first["policy_lr"] == 1e-4
+    (run, *_) = spec.plan(1, {"policy_lr": 0.002}, api.algorithms())
+    assert run.settings == {"gamma": 0.9, "policy_lr": 0.002}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
@@ -74,7 +81,6 @@ def test_without_a_default_inside_the_space_the_sampler_begins(tmp_path: Path) -
         ("high = 0.99", "high = 1.5", 11, "sgd_momentum: must lie in [0, 1], got 1.5. (With policy_lr = 1e-05, opt"),
         ("update_epochs", "update_epoch", 14, "update_epoch: not a setting of PPOConfig. Did you mean update_epochs?"),
         ("update_epochs", "num_workers", 14, "num_workers: changes no result; leave it out of [search]."),
-        ("update_epochs", "gamma", 14, "gamma: stands in [settings] and in [search]; leave out one of them."),
         ('["adam", "sgd"]', '["adam", "sdg", "sgd"]', 13, "optimizer_type: must be 'adam' or 'sgd', got 'sdg'."),
         ('["adam", "sgd"]', '["sgd"]', 13, "optimizer_type: choices must be a list of at least two values"),
         ('["adam", "sgd"]', '["sgd", "sgd"]', 13, "optimizer_type: each choice must be listed once"),
@@ -88,7 +94,7 @@ def test_without_a_default_inside_the_space_the_sampler_begins(tmp_path: Path) -
         ("trials = 20", "trials = 0", 17, "trials: must be a whole number from 1 on, got 0."),
         ("trials = 20", "trails = 20", 17, "trails: is not a key of [tune]. Did you mean trials?"),
         ("trials = 20", "sampler = 'grid'", 17, "sampler: must be 'tpe', 'random' or 'cmaes', got 'grid'."),
-        ('["ppo"]', '["ppo", "vmpo"]', 3, "algorithms: a tuning must have exactly one, got ppo, vmpo; tune each alone."),
+        ('["ppo"]', '["ppo", "vmpo"]', 3, "algorithms: a tuning must have exactly one, got ppo, vmpo; tune"),
         ('"Pendulum-v1"]', '"Pendulum-v1", "Acrobot-v1"]', 4, "envs: a tuning must have exactly one"),
         ("gamma = 0.9", "eval_episodes = 0", 9, "eval_episodes: must be at least 1, because trials are compared"),
         ("[settings]\ngamma = 0.9", "[grid]\ngamma = [0.9]", 8, "grid: is for `minerva sweep`; leave it out"),
