@@ -111,6 +111,7 @@ class Tuner(Sweep):
                 self._runs[folder].state = "failed" if trial.outcome == "failed" else "pruned"
         self._waiting = deque(folder for folder in self._waiting if folder not in finished)
         self._looked()
+        self._say_how_far()
 
     def _loop(self, lock: FolderLock) -> None:
         super()._loop(lock)
@@ -146,6 +147,7 @@ class Tuner(Sweep):
             trial = self._study.ask()
             if self._begin(trial):
                 self._waiting.extend(self._trials[trial.number].folders)
+                self._say_how_far()
                 self._write_plan()
                 return True
         return False
@@ -181,13 +183,14 @@ class Tuner(Sweep):
             return True
         known = [log.read() for log in trial.logs]
         done = all(run.state == "done" for run in runs)
+        at_end = done or all(run.steps >= run.total_steps for run in runs)
         for count in range(trial.reported + 1, min(map(len, known)) + 1):
             value = fmean(means[count - 1] for means in known)
             if not math.isfinite(value):
                 self._study.fail(number, f"its evaluation {count} is {value}")
                 return True
             trial.reported = count
-            if self._study.report(number, count, value) and not done:
+            if self._study.report(number, count, value) and not at_end:
                 self._study.prune(number)
                 return True
         if not done:
