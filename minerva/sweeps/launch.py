@@ -43,7 +43,7 @@ def prepare(
     Raises:
         ValueError: An argument or the specification is wrong.
     """
-    check_arguments(on, jobs, address, retries)
+    check_arguments("sweep", on, jobs, address, retries)
     runs = expand(spec, algorithms, flat)
     folder = Path("runs") / spec.name if out is None else Path(out)
     executor = make_executor(on, jobs, address, spec.resources)
@@ -52,14 +52,14 @@ def prepare(
     )
 
 
-def check_arguments(on: str, jobs: int | None, address: str | None, retries: int) -> None:
+def check_arguments(command: str, on: str, jobs: int | None, address: str | None, retries: int) -> None:
     """Check what does not stand in the specification.
 
     Raises:
         ValueError: An argument is wrong.
     """
     if launched():
-        raise ValueError("sweep: is started by one process, got several (torchrun); start it without torchrun.")
+        raise ValueError(f"{command}: is started by one process, got several (torchrun); start it without torchrun.")
     if on not in EXECUTORS:
         raise ValueError(f"on: must be {' or '.join(map(repr, EXECUTORS))}, got {shown(on)}.")
     if address is not None and on != "ray":

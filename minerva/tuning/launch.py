@@ -43,7 +43,7 @@ def prepare(
     Raises:
         ValueError: An argument or the specification is wrong, or a package is not installed.
     """
-    check_arguments(on, jobs, address, retries)
+    check_arguments("tune", on, jobs, address, retries)
     known = Algorithms(algorithms.config_class, _once(algorithms.preset_settings), _once(algorithms.check_env))
     checked = read_tune_spec(spec, known)
     executor = make_executor(on, jobs, address, checked.sweep.resources)

@@ -90,7 +90,7 @@ class Tuner(Sweep):
         best = best_of(self._study.trials())
         return TuneResult(
             self.out_dir, tuple(self._study.trials()), best, None if best is None else preset,
-            page if page.exists() else None, self.spec.tuned_on, stopped_by,
+            page if (self._folder / PAGE).exists() else None, self.spec.tuned_on, stopped_by,
         )  # fmt: skip
 
     def _read_earlier(self) -> None:
@@ -118,8 +118,8 @@ class Tuner(Sweep):
         self._say_how_far()
         best = best_of(self._study.trials())
         if best is not None:
-            write_best(self.out_dir / BEST, self.spec, best, self._study.trials(), self._algorithms)
-        write_page(self.out_dir / PAGE, self.spec, self._study)
+            write_best(self._folder / BEST, self.spec, best, self._study.trials(), self._algorithms)
+        write_page(self._folder / PAGE, self.spec, self._study)
 
     # Trials
 
