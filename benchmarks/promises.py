@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from benchmarks.summary import HERE, Result, read, results
 from minerva import api, presets
 from minerva.report.groups import SAME_RESULT, is_scheduled
 from minerva.report.statistics import summarize
+from minerva.sweeps.seeds import seeds_as_text
 
 RESULTS = HERE / "results"
 PRESETS = Path(presets.__file__).parent
@@ -136,17 +137,6 @@ def _said(algo: str) -> dict[str, Any]:
 
 def _default(algo: str) -> dict[str, Any]:
     return api.config_class(algo)().to_plain()
-
-
-def seeds_as_text(seeds: Iterable[int]) -> str:
-    """Write seeds as "1-4,11"."""
-    runs: list[list[int]] = []
-    for seed in sorted(seeds):
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def seeds_of_text(text: str) -> list[int]:

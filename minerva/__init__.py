@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minerva.utils.cores import wait_briefly
 
 if TYPE_CHECKING:
-    from minerva.api import Policy, load, sweep, train
+    from minerva.api import Policy, load, sweep, train, tune
     from minerva.callbacks import Callback
     from minerva.compat.stable_baselines.ppo2.ppo2 import PPO2
     from minerva.trainers.mpo.config import MPOConfig
@@ -35,11 +35,12 @@ _WHERE = {
     "load": "minerva.api",
     "sweep": "minerva.api",
     "train": "minerva.api",
+    "tune": "minerva.api",
 }
 
 __all__ = [
     "PPO2", "Callback", "MPOConfig", "MPOTrainer", "PPOConfig", "PPOTrainer", "Policy", "VMPOConfig", "VMPOTrainer",
-    "__version__", "load", "sweep", "train",
+    "__version__", "load", "sweep", "train", "tune",
 ]  # fmt: skip
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from minerva.trainers.config import RunConfig
     from minerva.trainers.result import TrainingResult
     from minerva.trainers.trainer import Trainer
+    from minerva.tuning.tuner import TuneResult
 
 
 ALGORITHMS = {"ppo": "PPO", "mpo": "MPO", "vmpo": "VMPO"}
@@ -60,6 +61,18 @@ class Settings(NamedTuple):
     total_steps: int
     notes: tuple[str, ...] = ()  # sentences for the user
     from_preset: bool = False
+    tuned_on: str = ""  # seeds with which the settings of a file were chosen
+
+    def tuning_note(self, seed: int) -> str | None:
+        """Return the warning for a run with a seed with which its settings were chosen; None for another seed."""
+        from minerva.sweeps.seeds import parse_seeds
+
+        if not self.tuned_on or seed not in parse_seeds(self.tuned_on):
+            return None
+        return (
+            f"seed: the settings were chosen on seeds {self.tuned_on}, and {seed} is one of them: its result must not "
+            "be reported for these settings. Train with other seeds for that."
+        )
 
     def fitted(self, config: type[RunConfig], given: Mapping[str, Any]) -> Settings:
         """Put what the user gave on top of the preset, and change what else has to change with it.
@@ -111,7 +124,9 @@ def preset_settings(
     if isinstance(preset, Path) or (preset is not None and preset.endswith(".toml")):
         from minerva.presets.files import read_preset_file
 
-        return _settings(read_preset_file(Path(preset), config), f"Using the settings of {preset}.")
+        own_file = read_preset_file(Path(preset), config)
+        tuned_on = "" if own_file.tuned is None else own_file.tuned.seeds
+        return _settings(own_file, f"Using the settings of {preset}.")._replace(tuned_on=tuned_on)
     own = presets.load_presets(algo).get(env_name)
     if preset == "default" or (preset is None and own is None):
         missing = None if preset == "default" else f"{env_name} has no preset for {algo}"
@@ -224,7 +239,7 @@ def train(
             )
     trainer = make_trainer(algo, env_id, seed, device, config, **extra)
     try:
-        trainer.notes.extend(settings.notes)
+        trainer.notes.extend(notes_of(settings, seed))
         if found is not None and out_dir is not None:
             trainer.load(out_dir)
         result = trainer.train(steps, out_dir=out_dir, callbacks=callbacks)
@@ -277,11 +292,63 @@ def sweep(
     from minerva.sweeps.spec import read_spec
 
     result = prepare(read_spec(spec), algorithms(), out, on, jobs, address, retries, console).run()
-    if result.stopped_by == signal.SIGINT:
-        raise KeyboardInterrupt
-    if result.stopped_by is not None:
-        raise SystemExit(128 + result.stopped_by)
+    _raise_signal(result.stopped_by)
     return result
+
+
+def tune(
+    spec: str | Path | Mapping[str, Any],
+    out: str | Path | None = None,
+    on: Literal["local", "ray"] = "local",
+    jobs: int | None = None,
+    address: str | None = None,
+    retries: int = 2,
+    console: bool = True,
+) -> TuneResult:
+    """Search for the settings of an algorithm on an environment with Optuna.
+
+    The runs of a trial, one for each seed, are in ``OUT/trials/NNNN/seedK``, and the trials in ``OUT/journal.log``.
+    Called again, also after the process was killed, a tuning takes up the trials that were running, with the same
+    settings.
+
+    Args:
+        spec: A TOML file, or a mapping of the same form, such as ``{"algorithms": ["ppo"], "envs": ["Pendulum-v1"],
+            "seeds": "1-3", "search": {"policy_lr": {"low": 1e-5, "high": 1e-2, "log": True}}}``.
+        out: The tuning's folder; by default ``runs/NAME``.
+        on: Where the runs are: "local" for processes of this machine, "ray" for tasks of a Ray cluster.
+        jobs: Runs at once; by default as many as there are cores for.
+        address: Address of the Ray cluster, HOST:PORT; by default the one that this machine belongs to.
+        retries: How often a run is resumed that has failed without getting further.
+        console: Show how far the tuning has come.
+
+    Returns:
+        The trials, the best of them, and the file with its settings for `preset` of `train`.
+
+    Raises:
+        ValueError: The specification or an argument is wrong, another process tunes in the folder, or Optuna is not
+            installed.
+    """
+    from minerva.tuning.launch import prepare
+
+    result = prepare(spec, algorithms(), out, on, jobs, address, retries, console).tune()
+    _raise_signal(result.stopped_by)
+    return result
+
+
+def _raise_signal(number: int | None) -> None:
+    """End as a process does that a signal has stopped."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    if number is not None:
+        raise SystemExit(128 + number)
+
+
+def notes_of(settings: Settings, seed: int) -> list[str]:
+    """Return what a run with a preset's settings and a seed is told at its start."""
+    from minerva.trainers.run_folder import ImportantNote
+
+    warning = settings.tuning_note(seed)
+    return [*settings.notes, *([] if warning is None else [ImportantNote(warning)])]
 
 
 def make_trainer(algo: str, env_id: EnvLike, seed: int, device: str, config: RunConfig, **extra: Any) -> Trainer:

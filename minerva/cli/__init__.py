@@ -1,4 +1,4 @@
-"""The command line: `minerva train`, `sweep`, `status`, `bench`, `evaluate`, `plot`, `presets`, `envs`, `annotate`.
+"""The commands `minerva train`, `sweep`, `tune`, `status`, `bench`, `evaluate`, `plot`, `presets`, `envs`, `annotate`.
 
 Heavy packages are imported only by the commands that need them, so that help and error messages appear at once.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from minerva import __version__, api
-from minerva.cli import sweep
+from minerva.cli import sweep, tune
 from minerva.cli.encoders import encoder_argument, find_function, repeated
 from minerva.cli.manual import BENCH_MANUAL, MANUAL, TRAIN_MANUAL
 from minerva.cli.options import (
@@ -151,7 +151,7 @@ def _train(algo: str, arguments: list[str]) -> int:
         print(f"Run        {options.out_dir} is finished: it has taken all its {found.env_steps:,} steps.")
         return 0
     trainer = api.make_trainer(algo, options.env, options.seed, options.device, run.config, **run.encoder)
-    trainer.notes.extend(run.notes)
+    trainer.notes.extend(api.notes_of(run.settings, options.seed))
     try:
         if found is not None:
             trainer.load(_seen_from(start, options.out_dir))
@@ -167,7 +167,7 @@ class _RunSpec(NamedTuple):
     options: Any
     config: RunConfig
     given: dict[str, Any]  # the settings that the command line has
-    notes: tuple[str, ...]  # about the preset
+    settings: api.Settings
     encoder: dict[str, Any]  # the argument that builds the user's own
 
 
@@ -196,7 +196,7 @@ def _parse_run(command: str, algo: str, arguments: list[str]) -> _RunSpec:
     encoder = encoder_argument(options.make_encoder, config)
     if encoder:
         config = config_class.from_fields(config, {"encoder": "custom"})
-    return _RunSpec(options, config, given, settings.notes, encoder)
+    return _RunSpec(options, config, given, settings, encoder)
 
 
 def _resume(algo: str | None, options: ResumeOptions) -> int:
@@ -275,7 +275,7 @@ def _bench(arguments: list[str]) -> int:
 
     def make_trainer(config: RunConfig) -> Trainer:
         trainer = api.make_trainer(algo, options.env, options.seed, options.device, config, **run.encoder)
-        trainer.notes.extend(run.notes)
+        trainer.notes.extend(run.settings.notes)
         if options.init_from is not None:
             with trainer.close_envs_on_error():
                 trainer.init_from(options.init_from)
@@ -411,6 +411,7 @@ def _annotate(options: AnnotateOptions) -> int:
 
 _COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int | None]]] = {
     "sweep": (sweep.SweepOptions, sweep.sweep),
+    "tune": (tune.TuneOptions, tune.tune),
     "status": (sweep.StatusOptions, sweep.status),
     "evaluate": (EvaluateOptions, _evaluate),
     "plot": (PlotOptions, _plot),

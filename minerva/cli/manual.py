@@ -9,6 +9,7 @@ SYNOPSIS
     minerva train ALGO --env ID --seeds 1-5 [--jobs N] [--FIELD VALUE ...]
     minerva train --resume RUN [--total-steps N]
     minerva sweep SPEC.toml [--out DIR] [--jobs N] [--on local|ray]
+    minerva tune SPEC.toml [--out DIR] [--jobs N] [--on local|ray]
     minerva status FOLDER
     minerva bench ALGO --env ID [--seconds S] [--json FILE] [--FIELD VALUE ...]
     minerva evaluate RUN [--episodes N] [--stochastic] [--best]
@@ -21,7 +22,8 @@ SYNOPSIS
 COMMANDS
     train       Train a policy, or resume a run that was stopped. ALGO is {algorithms}.
     sweep       Train many runs: algorithms, environments, seeds and settings from a file.
-    status      Show how far the runs of a sweep are.
+    tune        Search for settings: what varies is in a file; it ends with a preset.
+    status      Show how far the runs of a sweep or a tuning are.
     bench       Measure the speed of training on this machine, and where the time goes.
     evaluate    Run episodes with a trained policy and summarize their returns.
     plot        Plot the learning curves of runs.
@@ -43,6 +45,12 @@ FILES
     runs/NAME/                  the folder of a sweep
         ALGO/ENV/VARIANT/seedN/ a run, with what it printed in output.log
         status.json             the state of each run: `minerva status`
+
+    runs/NAME/                  the folder of a tuning
+        trials/NNNN/seedN/      a run of a trial
+        journal.log             the trials: Optuna's journal
+        best.toml               the best settings: `train --preset`
+        tuning.html             history, importance of the settings, slices
 
 EXIT STATUS
     0   success

@@ -54,7 +54,7 @@ class StatusOptions:
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """The sweep's folder."""
-    state: tuple[Literal["done", "running", "failed", "stopped", "waiting"], ...] = ()
+    state: tuple[Literal["done", "running", "failed", "pruned", "stopped", "waiting"], ...] = ()
     """List only the runs in these states."""
     json: bool = False
     """Print it as JSON."""
@@ -89,7 +89,7 @@ def status(options: StatusOptions) -> int:
     for line in lines_of(found, options.state):
         print(line)
     counts = found.counts()
-    if not found.is_alive() and counts["done"] + counts["failed"] < len(found.runs):
+    if not found.is_alive() and counts["done"] + counts["failed"] + counts["pruned"] < len(found.runs):
         print("The sweep is not running; start it again to go on.")
     return 0
 

@@ -77,7 +77,7 @@ class Tuning:
 
     seeds: str
     """Their seeds, such as "1-4"."""
-    tasks: tuple[str, ...]
+    tasks: tuple[str, ...] = ()
     """Their environments, for a general preset."""
 
 
@@ -188,7 +188,11 @@ def to_toml(preset: Preset) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Write a value as TOML."""
+    """Write a value as TOML; None as "none", which a preset's file may have for it."""
+    if value is None:
+        return '"none"'
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{toml_value(key)} = {toml_value(part)}' for key, part in value.items())}}}"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minerva.presets import Preset
-from minerva.utils.ranges import LARGEST_INT, Range, whole_number
+from minerva.presets import Preset, Tuning
+from minerva.utils.fields import python_value
+from minerva.utils.ranges import LARGEST_INT, Range, shown, whole_number
 
 if TYPE_CHECKING:
     from minerva.trainers.config import RunConfig
 
 SUFFIX = ".toml"
+SEEDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*", re.ASCII)
 LARGEST_FILE = 2**20
 """Bytes."""
 
@@ -20,8 +24,9 @@ LARGEST_FILE = 2**20
 def read_preset_file(path: Path, config: type[RunConfig]) -> Preset:
     """Read a preset from a TOML file.
 
-    The file holds fields of the algorithm's config and, if it likes, `total_steps`: either at its top level, or in one
-    table, which may have the environment's id as its name:
+    The file holds fields of the algorithm's config, where "none" stands for None, and, if it likes, `total_steps` and
+    `tuned_on`, the seeds with which it was chosen: either at its top level, or in one table, which may have the
+    environment's id as its name:
 
         total_steps = 200_000             ["Hopper-v5"]
         policy_lr = 1e-3                  total_steps = 200_000
@@ -56,11 +61,15 @@ def _read(path: Path, config: type[RunConfig]) -> Preset:
     total_steps = fields.pop("total_steps", None)
     if total_steps is not None:
         total_steps = whole_number("total_steps", total_steps, Range(1, LARGEST_INT))
+    tuned_on = fields.pop("tuned_on", None)
+    if tuned_on is not None and (not isinstance(tuned_on, str) or not SEEDS.fullmatch(tuned_on)):
+        raise ValueError(f'tuned_on: must be seeds such as "1-5" or "1,3,7-9", got {shown(tuned_on)}')
     if not fields:
         raise ValueError("must hold at least one setting, got none")
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    hints = typing.get_type_hints(config)
+    fields = {name: python_value(value, hints.get(name)) for name, value in fields.items()}
     config.from_fields(None, fields)  # refuses what is not a setting, and values out of range
-    return Preset(str(path), fields, total_steps)
+    return Preset(str(path), fields, total_steps, tuned=None if tuned_on is None else Tuning(tuned_on))
 
 
 def _one_table(content: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _BAND_ROOM = 0.5
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GREY = "#8a8f98"
 _INK = "#2b2f36"
-_STYLE: Any = {
+STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.titlesize": 11,
@@ -120,7 +120,7 @@ def plot_curves(
     rows = math.ceil(len(panels) / columns)
     width, height = (6.4, 4.0) if len(panels) == 1 else (4.2 * columns, 3.2 * rows)
     # A Figure instead of pyplot: it opens no window and leaves the caller's figures and settings unchanged.
-    with rc_context(), rc_context(_STYLE):
+    with rc_context(), rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # type: ignore[union-attr,call-arg]
         for k, (env_id, groups) in enumerate(panels.items()):

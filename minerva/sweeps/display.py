@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _DRAW_SECONDS = 0.5
 _LINE_SECONDS = 30.0
-_ORDER = {"failed": 0, "running": 1, "stopped": 2, "waiting": 3, "done": 4}
+_ORDER = {"failed": 0, "running": 1, "stopped": 2, "waiting": 3, "pruned": 4, "done": 5}
 
 
 class Display:
@@ -68,7 +68,7 @@ class Display:
     def ended(self, run: RunStatus, status: SweepStatus) -> None:
         """Say that a run has ended, where there is no table."""
         if self._live is None:
-            ended = sum(other.state in ("done", "failed") for other in status.runs)
+            ended = sum(other.state in ("done", "failed", "pruned") for other in status.runs)
             self.say(f"{run.state:<8}{run.folder}  {facts_of(run)}  ({ended:,} of {len(status.runs):,})")
 
     def say(self, text: str) -> None:
@@ -111,7 +111,7 @@ def table_of(status: SweepStatus, rows: int) -> Table:
     return table
 
 
-_STYLE = {"failed": "red", "running": "", "stopped": "yellow", "waiting": "dim", "done": "green"}
+_STYLE = {"failed": "red", "running": "", "stopped": "yellow", "pruned": "dim", "waiting": "dim", "done": "green"}
 
 
 def _cells(run: RunStatus) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,8 +63,13 @@ class Executor(ABC):
         """Return the processes that have ended since the last call; wait at most so long for the first."""
 
     @abstractmethod
-    def stop(self, kill: bool = False) -> None:
-        """Ask all processes to save and to end; their ends are told by `wait`. With `kill`, end them at once."""
+    def stop(self, paths: Collection[Path] | None = None, kill: bool = False) -> None:
+        """Ask processes to save and to end; their ends are told by `wait`.
+
+        Args:
+            paths: The folders of the runs; by default all.
+            kill: End them at once.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import types
 import typing
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from minerva.sweeps.spec import LONGEST_NAME, Spec
 from minerva.trainers.config import FREE_FIELDS
+from minerva.utils.fields import python_value
 
 if typing.TYPE_CHECKING:
     from minerva.trainers.config import RunConfig
@@ -120,7 +121,7 @@ def _cells(spec: Spec, algorithm: str, algorithms: Algorithms) -> list[_Cell]:
         for variant in spec.variants_of(algorithm):
             places = {**common.places, **variant.places}
             fields = {
-                name: _python_value(value, hints.get(name))
+                name: python_value(value, hints.get(name))
                 for name, value in {**common.fields, **variant.fields}.items()
             }
             env_kwargs = fields.get("env_kwargs")
@@ -128,6 +129,7 @@ def _cells(spec: Spec, algorithm: str, algorithms: Algorithms) -> list[_Cell]:
             try:
                 if key not in presets:
                     presets[key] = algorithms.preset_settings(algorithm, env, spec.preset, env_kwargs)
+                    _warn_of_tuned_seeds(presets[key], spec.seeds)
             except ValueError as error:
                 raise spec.error(("preset",), str(error)) from error
             total_steps = presets[key].total_steps if spec.total_steps is None else spec.total_steps
@@ -167,12 +169,10 @@ def _whose(name: str, algorithm: str, env: str, fields: dict[str, Any]) -> str:
     return "" if name in fields else f" (For {algorithm} on {env}.)"
 
 
-def _python_value(value: Any, hint: Any) -> Any:
-    """Return a value of TOML as a config has it: arrays are tuples, and "none" is None where that is allowed."""
-    if isinstance(value, list):
-        return tuple(value)
-    optional = typing.get_origin(hint) in (Union, types.UnionType) and types.NoneType in typing.get_args(hint)
-    return None if optional and value == "none" else value
+def _warn_of_tuned_seeds(settings: Any, seeds: Sequence[int]) -> None:
+    warned = [seed for seed in seeds if settings.tuning_note(seed) is not None]
+    if warned:
+        warnings.warn(settings.tuning_note(warned[0]), RuntimeWarning, stacklevel=2)
 
 
 def _variant_name(fields: dict[str, Any]) -> str:

@@ -43,8 +43,23 @@ def prepare(
     Raises:
         ValueError: An argument or the specification is wrong.
     """
+    check_arguments("sweep", on, jobs, address, retries)
+    runs = expand(spec, algorithms, flat)
+    folder = Path("runs") / spec.name if out is None else Path(out)
+    executor = make_executor(on, jobs, address, spec.resources)
+    return Sweep(
+        spec.name, runs, folder, executor, spec.resources, retries, spec.keep_replay, Display(quiet=not console)
+    )
+
+
+def check_arguments(command: str, on: str, jobs: int | None, address: str | None, retries: int) -> None:
+    """Check what does not stand in the specification.
+
+    Raises:
+        ValueError: An argument is wrong.
+    """
     if launched():
-        raise ValueError("sweep: is started by one process, got several (torchrun); start it without torchrun.")
+        raise ValueError(f"{command}: is started by one process, got several (torchrun); start it without torchrun.")
     if on not in EXECUTORS:
         raise ValueError(f"on: must be {' or '.join(map(repr, EXECUTORS))}, got {shown(on)}.")
     if address is not None and on != "ray":
@@ -52,15 +67,14 @@ def prepare(
     if jobs is not None:
         whole_number("jobs", jobs, Range(1, 100_000, "be a whole number from 1 on"))
     whole_number("retries", retries, Range(0, 1000, "be a whole number from 0 on"))
-    runs = expand(spec, algorithms, flat)
-    folder = Path("runs") / spec.name if out is None else Path(out)
-    executor = _make_executor(on, jobs, address, spec.resources)
-    return Sweep(
-        spec.name, runs, folder, executor, spec.resources, retries, spec.keep_replay, Display(quiet=not console)
-    )
 
 
-def _make_executor(on: str, jobs: int | None, address: str | None, resources: Resources) -> Executor:
+def make_executor(on: str, jobs: int | None, address: str | None, resources: Resources) -> Executor:
+    """Return what starts the runs.
+
+    Raises:
+        ValueError: It needs what is not installed, or more than this machine has.
+    """
     if on == "ray":
         from minerva.sweeps.ray_tasks import RayExecutor
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -115,8 +115,10 @@ class LocalExecutor(Executor):
                 self._free[gpu] += job.share
         return [Ended(job.path, job.process.returncode) for job in ended]
 
-    def stop(self, kill: bool = False) -> None:
+    def stop(self, paths: Collection[Path] | None = None, kill: bool = False) -> None:
         for job in self._running:
+            if paths is not None and job.path not in paths:
+                continue
             with suppress(OSError):
                 if kill:
                     job.process.kill()

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -112,12 +113,14 @@ class RayExecutor(Executor):
             ready, _ = ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
         return [self._end_of(task) for task in ready]
 
-    def stop(self, kill: bool = False) -> None:
+    def stop(self, paths: Collection[Path] | None = None, kill: bool = False) -> None:
         if not kill:
             with suppress(exceptions.RayError):
-                ray.get(self._bell.ring.remote(), timeout=10)
+                ray.get(self._bell.ring.remote(None if paths is None else [str(path) for path in paths]), timeout=10)
             return
-        for task in self._tasks:
+        for task, path in self._tasks.items():
+            if paths is not None and path not in paths:
+                continue
             with suppress(exceptions.RayError, ValueError):
                 ray.cancel(task, force=True)
 
@@ -195,19 +198,28 @@ def _fit(node: dict[str, Any], resources: Resources) -> int:
 
 
 class _StopBell:
-    """Rings once for all tasks: then each lets its run save and stop."""
+    """Rings for some tasks or for all: each then lets its run save and stop."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._all = False
+        self._rung: set[str] = set()
+        self._changed = asyncio.Condition()
 
-    async def ring(self) -> None:
-        self._rung.set()
+    async def ring(self, paths: list[str] | None) -> None:
+        async with self._changed:
+            self._all = self._all or paths is None
+            self._rung.update(paths or ())
+            self._changed.notify_all()
 
-    async def listen(self, seconds: float) -> bool:
-        """Return whether it has rung, at the latest after so many seconds."""
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._rung.wait(), seconds)
-        return self._rung.is_set()
+    async def listen(self, path: str, seconds: float) -> bool:
+        """Return whether it has rung for a run, at the latest after so many seconds."""
+        async with self._changed:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait_for(lambda: self._rings(path)), seconds)
+            return self._rings(path)
+
+    def _rings(self, path: str) -> bool:
+        return self._all or path in self._rung
 
 
 @ray.remote
@@ -226,7 +238,7 @@ def _supervise(run: RunFolder, resources: Resources, token: str, bell: Any) -> i
     if not Path(token).exists():  # a node that has joined since the sweep was started
         raise ValueError(f"the node {socket.gethostname()} does not share {Path(token).parent}")
     process = start_process(run, resources)
-    rung = bell.listen.remote(_LISTEN_SECONDS)
+    rung = bell.listen.remote(str(run.path), _LISTEN_SECONDS)
     while True:
         try:
             return process.wait(_POLL_SECONDS)
@@ -238,7 +250,7 @@ def _supervise(run: RunFolder, resources: Resources, token: str, bell: Any) -> i
             except exceptions.RayError:  # the sweep itself is gone; Ray is about to end this task
                 rung = None
                 continue
-            rung = None if ringing else bell.listen.remote(_LISTEN_SECONDS)
+            rung = None if ringing else bell.listen.remote(str(run.path), _LISTEN_SECONDS)
             if ringing:
                 process.send_signal(signal.SIGTERM)
 

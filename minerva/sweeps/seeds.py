@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from minerva.utils.ranges import LARGEST_INT, shown
 
@@ -44,3 +44,14 @@ def parse_seeds(seeds: str | Sequence[int]) -> tuple[int, ...]:
         twice = next(seed for k, seed in enumerate(found) if seed in found[:k])
         raise ValueError(f"seeds: each must be given once, got {twice} twice; leave one out.")
     return tuple(found)
+
+
+def seeds_as_text(seeds: Iterable[int]) -> str:
+    """Write seeds as "1-4,11"."""
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -106,8 +106,17 @@ def read_spec(spec: str | Path | Mapping[str, Any]) -> Spec:
     Raises:
         SpecError: It is wrong; the message names the line.
     """
+    return check_spec(*read_table(spec, "sweep"))
+
+
+def read_table(spec: str | Path | Mapping[str, Any], name: str) -> tuple[dict[str, Any], Source]:
+    """Read the table that a specification consists of; a mapping is called `name`, where it has no name.
+
+    Raises:
+        SpecError: It is not TOML, or cannot be read.
+    """
     if isinstance(spec, Mapping):
-        return _check(dict(spec), Source("spec"), "sweep")
+        return {"name": name, **spec}, Source("spec")
     path = Path(spec)
     try:
         text = path.read_text(encoding="utf-8")
@@ -118,20 +127,24 @@ def read_spec(spec: str | Path | Mapping[str, Any]) -> Spec:
         raise SpecError(f"{path}: is not text in UTF-8 ({error.reason}); give a TOML file.") from error
     except OSError as error:
         raise SpecError(f"spec: {path} cannot be read ({error.strerror}); give a TOML file.") from error
-    return _check(table, Source(str(path), text), path.stem)
+    return {"name": path.stem, **table}, Source(str(path), text)
 
 
-def _check(table: dict[str, Any], source: Source, default_name: str) -> Spec:
+def check_spec(table: Mapping[str, Any], source: Source) -> Spec:
+    """Check the table of a sweep.
+
+    Raises:
+        SpecError: It is wrong; the message names the line.
+    """
     for key in table:
-        if key == "search":
-            raise source.error(("search",), "search: is not for a sweep; leave it out, or list values in [grid].")
+        if key in ("search", "tune"):
+            raise source.error((key,), f"{key}: is for `minerva tune`; leave it out, or list values in [grid].")
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, n=1)
             hint = f"Did you mean {near[0]}?" if near else "Settings of an algorithm belong into [settings]. The keys "
             hint += "" if near else f"are {', '.join(_KEYS)}."
             raise source.error((key,), f"{key}: is not a key of a sweep. {hint}")
-    with_default = {"name": default_name, **table}
-    name = _text(with_default, "name", source)
+    name = _text(table, "name", source)
     if not _NAME.fullmatch(name):
         raise source.error(("name",), f"name: must be letters, digits and any of =,.+@-, got {shown(name)}.")
     algorithms, envs = (_texts(table, key, source) for key in ("algorithms", "envs"))
@@ -278,7 +291,7 @@ class Source:
     """
 
     def __init__(self, name: str, text: str | None = None) -> None:
-        self.name = name
+        self.name, self.text = name, text
         self._lines = text.splitlines() if text is not None else []
 
     def error(self, place: Place, message: str) -> SpecError:

@@ -22,7 +22,7 @@ OUTPUT = "output.log"
 """What a run prints, in its folder."""
 _TAIL = 1 << 14  # bytes that are read from the end of a run's log
 
-State = Literal["done", "running", "failed", "stopped", "waiting"]
+State = Literal["done", "running", "failed", "pruned", "stopped", "waiting"]
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -76,6 +76,8 @@ class SweepStatus:
     steps_per_second: float = 0.0
     """Of all runs together, since the sweep was started for the last time."""
     seconds_left: float | None = None
+    note: str = ""
+    """What else is to be said of it: how far a search is, and what it has found."""
 
     def counts(self) -> dict[State, int]:
         """Return how many runs there are in each state."""
@@ -106,7 +108,9 @@ class SweepStatus:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if plain["format"] != FORMAT:
                 raise ValueError(f"it has format {plain['format']}, and this Minerva reads {FORMAT}")
-            return cls(runs=[RunStatus(**run) for run in plain["runs"]], **{key: plain[key] for key in _HEAD})
+            return cls(
+                runs=[RunStatus(**run) for run in plain["runs"]], **{key: plain[key] for key in _HEAD if key in plain}
+            )
         except (FileNotFoundError, NotADirectoryError) as error:
             what = f"there is no {STATUS} in it" if folder.is_dir() else "there is no such folder"
             raise ValueError(
@@ -181,6 +185,40 @@ def read_progress(folder: Path) -> Progress | None:
     return None if steps is None else Progress(steps, evaluation)
 
 
+class EvaluationLog:
+    """The evaluations in a run's ``metrics.csv``, which are read as they are written.
+
+    Args:
+        folder: The run's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "metrics.csv"
+        self._offset = 0
+        self._means: list[float] = []
+
+    def read(self) -> list[float]:
+        """Return the mean returns of all evaluations so far."""
+        try:
+            with self._path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self._offset:  # a resumed run has dropped what it takes again
+                    self._offset = 0
+                    self._means.clear()
+                file.seek(self._offset)
+                new = file.read()
+        except OSError:
+            return self._means
+        whole = new.rfind(b"\n") + 1  # the last line may be incomplete
+        self._offset += whole
+        for line in new[:whole].splitlines():
+            _, _, rest = line.partition(b",")
+            name, _, value = rest.partition(b",")
+            if name == b"eval/return_mean":
+                with suppress(ValueError):
+                    self._means.append(float(value))
+        return self._means
+
+
 def last_words(folder: Path) -> str | None:
     """Return the error that a run's newest process printed; None where it printed none."""
     try:
@@ -231,6 +269,7 @@ def summary_of(status: SweepStatus) -> str:
         parts.append(f"{status.steps_per_second:,.0f} steps/s")
     if status.seconds_left is not None:
         parts.append(f"{duration(status.seconds_left)} left")
+    parts += [status.note] if status.note else []
     return "  ".join(parts)
 
 

@@ -58,6 +58,9 @@ class SweepResult:
 class Sweep:
     """A sweep in its folder. One process at a time may run it.
 
+    A subclass may plan further runs while the others run (`_plan_more`, `_is_complete`), look at them (`_looked`) and
+    end those that it does not need (`_prune`).
+
     Args:
         name: Its name.
         runs: What is to be run.
@@ -68,6 +71,8 @@ class Sweep:
         keep_replay: Keep the replay buffers of finished runs.
         display: Shows how far it has come.
     """
+
+    _rule = "out: one process at a time may run a sweep in a folder"
 
     def __init__(
         self,
@@ -83,20 +88,18 @@ class Sweep:
         self.out_dir = out_dir
         self._start = Path.cwd()
         self._folder = self._start / out_dir
-        self._plan = {run.folder: run for run in runs}
+        self._plan: dict[str, PlannedRun] = {}
         self._executor = executor
         self._resources = resources
         self._retries = retries
         self._keep_replay = keep_replay
         self._display = display or Display(quiet=True)
-        self._runs = {
-            run.folder: RunStatus(run.folder, run.algorithm, run.env, run.variant, run.seed, run.final_step)
-            for run in runs
-        }
-        self.status = SweepStatus(name, executor.name, list(self._runs.values()))
+        self._runs: dict[str, RunStatus] = {}
+        self.status = SweepStatus(name, executor.name, [])
         self._waiting: deque[str] = deque()
         self._running: dict[str, _Attempt] = {}
         self._futile: dict[str, int] = {}  # failures in a row without getting further
+        self._pruned: set[str] = set()  # runs that are not to be finished
         self._turn: deque[str] = deque()  # the running runs, in the order in which their logs are looked at
         self._token = uuid.uuid4().hex
         self._signal: int | None = None
@@ -104,6 +107,8 @@ class Sweep:
         self._told = 0
         self._next_look = self._next_write = 0.0
         self._before = 0  # steps that had been taken when the sweep was started
+        for run in runs:
+            self._add(run)
 
     def run(self) -> SweepResult:
         """Run until every run has ended or a signal stops the sweep; starting again goes on.
@@ -119,7 +124,7 @@ class Sweep:
             raise ValueError(
                 f"out: {self.out_dir} cannot be created ({error.strerror}); choose another folder."
             ) from error
-        lock = FolderLock(self._folder, self.out_dir, rule="out: one process at a time may run a sweep in a folder")
+        lock = FolderLock(self._folder, self.out_dir, rule=self._rule)
         with ExitStack() as closing:
             if new:
                 closing.callback(_remove_empty, self._folder)  # where the executor refuses
@@ -206,10 +211,12 @@ class Sweep:
     # The loop
 
     def _loop(self, lock: FolderLock) -> None:
-        while self._running or (self._waiting and self._signal is None):
+        while self._running or (self._signal is None and not self._is_complete()):
             if lock.lost is not None:
                 raise lock.lost
-            while self._waiting and self._signal is None and self._executor.has_room(self._resources):
+            while self._signal is None and self._executor.has_room(self._resources):
+                if not self._waiting and not self._plan_more():
+                    break
                 self._submit(self._waiting.popleft())
             if self._signal is not None:
                 self._tell_to_stop()
@@ -217,6 +224,33 @@ class Sweep:
             for one in ended:
                 self._handle(one)
             self._look(bool(ended))
+
+    def _is_complete(self) -> bool:
+        """Return whether nothing is left to be started."""
+        return not self._waiting
+
+    def _plan_more(self) -> bool:
+        """Add runs, now that there is room and none is waiting; return whether there are any."""
+        return False
+
+    def _looked(self) -> None:
+        """React to what the logs of the runs say, which has just been read."""
+
+    def _add(self, run: PlannedRun) -> None:
+        status = RunStatus(run.folder, run.algorithm, run.env, run.variant, run.seed, run.final_step)
+        self._plan[run.folder], self._runs[run.folder] = run, status
+        self.status.runs.append(status)
+
+    def _prune(self, folders: Sequence[str]) -> None:
+        """Stop runs that are not to be finished; each that has begun is saved."""
+        running = [folder for folder in folders if folder in self._running]
+        self._pruned.update(running)
+        if running:
+            self._executor.stop([self._folder / folder for folder in running])
+        for folder in folders:
+            if folder in self._waiting:
+                self._waiting.remove(folder)
+                self._runs[folder].state = "pruned"
 
     def _submit(self, folder: str) -> None:
         run = self._runs[folder]
@@ -240,6 +274,10 @@ class Sweep:
         if ended.code == 0:
             run.state = "done"
             run.steps_per_second = attempt.pace(run)
+            if not self._keep_replay:
+                _drop_replay(ended.path)
+        elif folder in self._pruned:
+            run.state = "pruned"
             if not self._keep_replay:
                 _drop_replay(ended.path)
         elif self._signal is not None:
@@ -266,6 +304,7 @@ class Sweep:
                 self._turn.rotate(-1)
                 self._update(self._runs[folder], self._running[folder])
                 self._runs[folder].steps_per_second = self._running[folder].pace(self._runs[folder])
+            self._looked()
             self._estimate()
             changed = True
         self._display.show(self.status)
@@ -290,11 +329,14 @@ class Sweep:
     def _estimate(self) -> None:
         elapsed = max(time.time() - self.status.started, 1e-9)
         rate = (sum(run.steps for run in self._runs.values()) - self._before) / elapsed
-        left = sum(
-            max(run.total_steps - run.steps, 0) for run in self._runs.values() if run.state in ("running", "waiting")
-        )
+        left = self._steps_left()
         self.status.steps_per_second = round(rate, 1)
         self.status.seconds_left = left / rate if rate > 0 else None
+
+    def _steps_left(self) -> int:
+        return sum(
+            max(run.total_steps - run.steps, 0) for run in self._runs.values() if run.state in ("running", "waiting")
+        )
 
     def _finish(self) -> None:
         for folder in self._running:
@@ -357,7 +399,7 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _drop_replay(folder: Path) -> None:
-    """Delete the replay buffer of a finished run: it is many times as large as the rest."""
+    """Delete the replay buffer of a run that has ended: it is many times as large as the rest."""
     for replay in folder.glob("*_last.replay"):
         shutil.rmtree(replay, ignore_errors=True)
 

@@ -45,6 +45,22 @@ def check_fields(config: Any) -> None:
         object.__setattr__(config, name, check(getattr(config, name)))
 
 
+def python_value(value: Any, hint: Any) -> Any:
+    """Return a value of TOML as a config has it: arrays are tuples, and "none" is None where that is allowed.
+
+    Args:
+        value: The value.
+        hint: The annotation of its field; None for a field that there is not.
+    """
+    if isinstance(value, list):
+        return tuple(value)
+    return None if value == "none" and _is_optional(hint) else value
+
+
+def _is_optional(kind: Any) -> bool:
+    return typing.get_origin(kind) in (Union, types.UnionType) and types.NoneType in typing.get_args(kind)
+
+
 @functools.cache
 def _checks(config: type[Any]) -> tuple[tuple[str, Check], ...]:
     kinds = typing.get_type_hints(config, include_extras=True)
@@ -52,7 +68,7 @@ def _checks(config: type[Any]) -> tuple[tuple[str, Check], ...]:
 
 
 def _check_of(name: str, kind: Any) -> Check:
-    if typing.get_origin(kind) in (Union, types.UnionType) and types.NoneType in typing.get_args(kind):
+    if _is_optional(kind):
         (*others,) = (one for one in typing.get_args(kind) if one is not types.NoneType)
         inner = _check_of(name, Union[tuple(others)])  # noqa: UP007
         return lambda value: None if value is None else inner(value)

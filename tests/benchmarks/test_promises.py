@@ -7,6 +7,7 @@ import pytest
 import minerva
 from benchmarks import learn, promises, summary
 from minerva import api, presets
+from minerva.sweeps.seeds import seeds_as_text
 
 ROWS = """seed,commit,hardware,steps,return_mean,sps
 7,abc,one core,990,10,50
@@ -174,6 +175,6 @@ def test_learn_stores_the_settings_of_a_run(tmp_path: Path) -> None:
 
 
 def test_seeds_are_written_and_read() -> None:
-    assert promises.seeds_as_text({3, 1, 2, 71, 9, 10}) == "1-3,9-10,71"
+    assert seeds_as_text({3, 1, 2, 71, 9, 10}) == "1-3,9-10,71"
     assert promises.seeds_of_text("1-3,9-10,71") == [1, 2, 3, 9, 10, 71]
-    assert promises.seeds_as_text([]) == "" and promises.seeds_of_text("") == []
+    assert seeds_as_text([]) == "" and promises.seeds_of_text("") == []

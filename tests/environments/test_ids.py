@@ -193,7 +193,7 @@ def test_atari_games_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_package_that_no_extra_installs() -> None:
-    def build() -> gymnasium.Env[Any, Any]:
+    def build(**kwargs: Any) -> gymnasium.Env[Any, Any]:
         raise gymnasium.error.DependencyNotInstalled("needs pip install rare")
 
     gymnasium.register("Rare-v0", build)

@@ -69,3 +69,17 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(ValueError, match=r"folder\.toml: is a folder\.$"):
         api.preset_settings("ppo", "HalfCheetah-v5", tmp_path / "folder.toml")
+
+
+def test_a_file_says_with_which_seeds_it_was_chosen_and_none_is_a_word(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[X]\ntuned_on = "1-3,7"\ntarget_kl = "none"\nenv_kwargs = {g = 2.5}\n')
+    preset = read_preset_file(file, PPOConfig)
+    assert preset.fields == {"target_kl": None, "env_kwargs": {"g": 2.5}} and preset.tuned is not None
+    assert preset.tuned.seeds == "1-3,7"
+    settings = api.preset_settings("ppo", "X", file)
+    assert settings.tuning_note(4) is None and "chosen on seeds 1-3,7, and 7" in str(settings.tuning_note(7))
+    for wrong in ('"x"', "3", '"1-"'):
+        file.write_text(f"tuned_on = {wrong}\ngamma = 0.5\n")
+        with pytest.raises(ValueError, match="tuned_on: must be seeds such as"):
+            read_preset_file(file, PPOConfig)

@@ -90,7 +90,7 @@ def test_without_a_preset_nothing_is_fitted() -> None:
     for algo in ON_POLICY:
         config = api.config_class(algo)
         settings = api.preset_settings(algo, "SomeTask-v0", "none").fitted(config, {"num_envs": 4})
-        assert settings == ({"num_envs": 4}, 1_000_000, (), False)
+        assert settings == api.Settings({"num_envs": 4}, 1_000_000)
 
 
 class Screen(gymnasium.Env[NDArray[np.uint8], Any]):

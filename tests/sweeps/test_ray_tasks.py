@@ -205,6 +205,38 @@ def test_sigterm_saves_and_stops_all(cluster: Cluster, tmp_path: Path) -> None:
     assert "Go on with: " in said.splitlines()[-1]
 
 
+STOP_ONE = """
+import sys, time
+from pathlib import Path
+from minerva.sweeps.executor import RunFolder
+from minerva.sweeps.ray_tasks import RayExecutor
+from minerva.sweeps.spec import Resources
+out = Path(sys.argv[2])
+executor = RayExecutor(sys.argv[1], None, Resources())
+executor.open(out)
+words = ("train", "ppo", "--env=Pendulum-v1", "--preset=none", "--device=cpu", "--total-steps=10000000",
+         "--rollout-steps=16", "--minibatch-size=8", "--policy-layer-sizes=8", "--critic-layer-sizes=8",
+         "--eval-episodes=0", "--compile=False")
+for name in ("one", "other"):
+    executor.submit(RunFolder(out / name, words, {}, Path.cwd()), Resources())
+while len(list(out.glob("*/config.json"))) < 2:
+    assert not executor.wait(0.1)
+executor.stop([out / "one"])
+ended = executor.wait(60)
+print([(end.path.name, end.code) for end in ended], executor.wait(1))
+executor.stop()
+print([(end.path.name, end.code) for end in executor.wait(60)])
+executor.close()
+"""
+
+
+def test_one_run_is_stopped_and_the_other_goes_on(cluster: Cluster, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STOP_ONE, cluster.address, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.stdout == "[('one', 143)] []\n[('other', 143)]\n", done.stdout + done.stderr
+    assert all("saved at step" in log.read_text() for log in tmp_path.glob("*/output.log"))
+
+
 def test_more_than_a_node_has_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(SPEC + "[resources]\ncores = 64\n")
     said, _ = started(cluster, tmp_path / "spec.toml", tmp_path / "out").communicate(timeout=120)

@@ -105,7 +105,7 @@ def test_the_file_names_the_sweep_where_it_has_no_name(tmp_path: Path) -> None:
         ("gpu = 0.25", "gpu = 1.5", 25, "gpu: must be a share of one GPU or a whole number of them, got 1.5."),
         ("gpu = 0.25", "tpu = 1", 25, "tpu: is not a resource"),
         ("[resources]", "[grid]\ngamma = [0.9]\n[resources]", 13, "variants: cannot be combined with a grid"),
-        ("[resources]", "[search]\n[resources]", 23, "search: is not for a sweep"),
+        ("[resources]", "[search]\n[resources]", 23, "search: is for `minerva tune`; leave it out"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:

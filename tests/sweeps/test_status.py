@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from minerva.sweeps.status import (
+    EvaluationLog,
     RunStatus,
     SweepStatus,
     last_words,
@@ -136,3 +137,15 @@ def test_ten_thousand_runs_are_listed_in_a_second(tmp_path: Path) -> None:
     lines = list(lines_of(SweepStatus.read(tmp_path).settled()))
     assert time.process_time() - begin < 2.0
     assert len(lines) == 10_001
+
+
+def test_evaluations_are_read_as_they_are_written(tmp_path: Path) -> None:
+    log, found = tmp_path / "metrics.csv", EvaluationLog(tmp_path)
+    assert found.read() == []
+    log.write_text("step,name,value\n0,eval/return_mean,-3.5\n16,train/loss,1\n16,eval/retu")
+    assert found.read() == [-3.5]
+    with log.open("a") as file:
+        file.write("rn_mean,2\n32,eval/return_mean,4\n")
+    assert found.read() == [-3.5, 2.0, 4.0] == EvaluationLog(tmp_path).read()
+    log.write_text("step,name,value\n0,eval/return_mean,-3.5\n")  # resumed from a checkpoint before
+    assert found.read() == [-3.5]

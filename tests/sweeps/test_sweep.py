@@ -83,7 +83,7 @@ def test_the_status_file_says_what_the_result_says(tmp_path: Path) -> None:
     result = sweep(tmp_path, planned("good"), planned("bad", "refuses"))
     status = SweepStatus.read(tmp_path)
     assert tuple(status.runs) == result.runs and status.ended and not status.is_alive()
-    assert status.counts() == {"done": 1, "running": 0, "failed": 1, "stopped": 0, "waiting": 0}
+    assert status.counts() == {"done": 1, "running": 0, "failed": 1, "pruned": 0, "stopped": 0, "waiting": 0}
     assert status.pid == os.getpid() and status.name == "mine"
 
 
