@@ -35,12 +35,13 @@ from minerva.tuning.spec import folder_of, read_tune_spec
 from minerva.tuning.study import JOURNAL
 
 ROOT = Path(__file__).parents[1]
+EVAL_INTERVAL = 256
 SETTINGS = """
 rollout_steps = 64
 minibatch_size = 32
 update_epochs = 4
 eval_episodes = 4
-eval_interval = 256
+eval_interval = {interval}
 compile = false
 checkpoint_interval = 256
 """
@@ -84,7 +85,13 @@ def kill_and_tune(
     """
     spec, out = folder / "spec.toml", folder / "out"
     spec.write_text(
-        SPEC.format(env=tuning_task.ID, seeds=list(seeds), steps=steps, settings=SETTINGS, trials=trials),
+        SPEC.format(
+            env=tuning_task.ID,
+            seeds=list(seeds),
+            steps=steps,
+            settings=SETTINGS.format(interval=EVAL_INTERVAL),
+            trials=trials,
+        ),
         encoding="utf-8",
     )
     command = [sys.executable, "-m", "minerva.cli", "tune", str(spec), "--out", str(out), "--jobs", str(jobs)]
@@ -94,7 +101,7 @@ def kill_and_tune(
     for wanted in kills:
         with (folder / "said.log").open("a") as said:
             tuner = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said)
-            _wait_until_learning(tuner, out, len(seeds), wanted)
+            _wait_until_learning(tuner, out, wanted, steps // EVAL_INTERVAL)
             tuner.kill()
             tuner.wait()
         known = trials_of(out)
@@ -103,7 +110,12 @@ def kill_and_tune(
         ended = [trial.number for trial in known if trial.state.is_finished()]
         files = [file for number in ended for file in (out / folder_of(number)).glob("seed*/*_last.pt")]
         untouched |= {file: untouched.get(file, file.stat().st_mtime_ns) for file in files}
-        rounds.append({"ended": len(ended), "running": sorted(running)})
+        evaluated = {
+            run.relative_to(out).as_posix(): len(EvaluationLog(run).read())
+            for number in sorted(running)
+            for run in sorted((out / folder_of(number)).glob("seed*"))
+        }
+        rounds.append({"ended": len(ended), "running": sorted(running), "evaluations_of_their_runs": evaluated})
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     known = trials_of(out)
     created, closed = _count_lines(out)
@@ -120,7 +132,10 @@ def kill_and_tune(
         "folders": len(list((out / "trials").iterdir())),
         "touched_after_their_end": sum(file.stat().st_mtime_ns != before for file, before in untouched.items()),
         "interrupted": sorted(interrupted),
-        "interrupted_with_other_settings": sum(known[k].params != params for k, params in interrupted.items()),
+        # A trial whose settings were being written has no run yet; those that it has must stay.
+        "interrupted_with_other_settings": sum(
+            not params.items() <= known[k].params.items() for k, params in interrupted.items()
+        ),
         "interrupted_with_other_evaluations": _count_unequal(checked, known, sorted(interrupted), folder, out),
     }
 
@@ -139,8 +154,8 @@ def trials_of(out: Path) -> list[optuna.trial.FrozenTrial]:
     return [trial for trial in trials if trial.state != waiting]
 
 
-def _wait_until_learning(tuner: subprocess.Popen[bytes], out: Path, seeds: int, wanted: int) -> None:
-    """Return when so many trials have ended, and a run of another one has its second evaluation."""
+def _wait_until_learning(tuner: subprocess.Popen[bytes], out: Path, wanted: int, evaluations: int) -> None:
+    """Return when so many trials have ended, and a run of another one is between its second and its last evaluation."""
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         if tuner.poll() is not None:
@@ -148,7 +163,9 @@ def _wait_until_learning(tuner: subprocess.Popen[bytes], out: Path, seeds: int, 
         known = trials_of(out)
         running = [trial.number for trial in known if not trial.state.is_finished()]
         runs = [run for number in running for run in (out / folder_of(number)).glob("seed*")]
-        if len(known) - len(running) >= wanted and any(len(EvaluationLog(run).read()) >= 2 for run in runs):
+        if len(known) - len(running) >= wanted and any(
+            2 <= len(EvaluationLog(run).read()) < evaluations for run in runs
+        ):
             return
         time.sleep(0.02)
     raise RuntimeError("the search did not come so far in time")
@@ -184,7 +201,8 @@ def compare(folder: Path, preset: Path, steps: int, seeds: Sequence[int]) -> dic
     common = {
         "algorithms": ["ppo"], "envs": [tuning_task.ID], "seeds": list(seeds), "total_steps": steps, "device": "cpu",
     }  # fmt: skip
-    default = {line.split(" = ")[0]: json.loads(line.split(" = ")[1]) for line in SETTINGS.split("\n") if line}
+    settings = SETTINGS.format(interval=EVAL_INTERVAL).splitlines()
+    default = {line.split(" = ")[0]: json.loads(line.split(" = ")[1]) for line in settings if line}
     found = {}
     for name, more in (("best", {"preset": str(preset)}), ("default", {"preset": "none", "settings": default})):
         result = minerva.sweep({"name": name, **common, **more}, folder / name, console=False)
