@@ -57,7 +57,8 @@ def short(command: str, folder: Path) -> str:
     if command.startswith("minerva bench"):
         command += " --seconds 2"
     elif "minerva train" in command and "--resume" not in command:
-        command += " --total-steps " + ("16384" if "envpool" in command or "ALE/" in command else "4096")
+        steps = 16384 if "envpool" in command else 2048 if "ALE/" in command or " mpo " in command else 4096
+        command += f" --total-steps {steps} --eval-episodes 1"
     elif command.endswith("script.py"):
         command = command.replace("script.py", str(ROOT / "benchmarks/old_scripts/01_quickstart.py"))
     if command.endswith("…"):
