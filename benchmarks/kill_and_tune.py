@@ -96,6 +96,7 @@ def kill_and_tune(
     )
     command = [sys.executable, "-m", "minerva.cli", "tune", str(spec), "--out", str(out), "--jobs", str(jobs)]
     interrupted: dict[int, dict[str, Any]] = {}
+    learning: set[str] = set()
     untouched: dict[Path, int] = {}
     rounds = []
     for wanted in kills:
@@ -106,15 +107,16 @@ def kill_and_tune(
             tuner.wait()
         known = trials_of(out)
         running = {trial.number: trial.params for trial in known if trial.state == optuna.trial.TrialState.RUNNING}
-        interrupted |= running
-        ended = [trial.number for trial in known if trial.state.is_finished()]
-        files = [file for number in ended for file in (out / folder_of(number)).glob("seed*/*_last.pt")]
-        untouched |= {file: untouched.get(file, file.stat().st_mtime_ns) for file in files}
         evaluated = {
             run.relative_to(out).as_posix(): len(EvaluationLog(run).read())
             for number in sorted(running)
             for run in sorted((out / folder_of(number)).glob("seed*"))
         }
+        interrupted |= running
+        learning |= {run for run, count in evaluated.items() if count}
+        ended = [trial.number for trial in known if trial.state.is_finished()]
+        files = [file for number in ended for file in (out / folder_of(number)).glob("seed*/*_last.pt")]
+        untouched |= {file: untouched.get(file, file.stat().st_mtime_ns) for file in files}
         rounds.append({"ended": len(ended), "running": sorted(running), "evaluations_of_their_runs": evaluated})
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     known = trials_of(out)
@@ -136,7 +138,7 @@ def kill_and_tune(
         "interrupted_with_other_settings": sum(
             not params.items() <= known[k].params.items() for k, params in interrupted.items()
         ),
-        "interrupted_with_other_evaluations": _count_unequal(checked, known, sorted(interrupted), folder, out),
+        "interrupted_with_other_evaluations": _count_unequal(checked, known, learning, folder, out),
     }
 
 
@@ -181,12 +183,14 @@ def _count_lines(out: Path) -> tuple[int, int]:
 
 
 def _count_unequal(
-    spec: Any, known: list[optuna.trial.FrozenTrial], numbers: list[int], folder: Path, out: Path
+    spec: Any, known: list[optuna.trial.FrozenTrial], learning: set[str], folder: Path, out: Path
 ) -> int:
-    """Train interrupted trials once more, undisturbed, and count the runs whose evaluations differ."""
+    """Train runs that were interrupted once more, undisturbed, and count those whose evaluations differ."""
     unequal = 0
-    for number in numbers:
-        for run in spec.plan(number, known[number].params, api.algorithms()):
+    for trial in known:
+        for run in spec.plan(trial.number, trial.params, api.algorithms()):
+            if run.folder not in learning:
+                continue
             alone = folder / "alone" / run.folder
             words = [sys.executable, "-m", "minerva.cli", *run.words, "--out-dir", str(alone), "--no-console"]
             subprocess.run(words, cwd=ROOT, check=True, capture_output=True, timeout=TIMEOUT)
