@@ -74,7 +74,7 @@ def table(algo: str) -> str:
     """Make the Markdown table of one algorithm: one row per task and budget, in the order of published.toml."""
     lines = [
         "| task | steps | seeds | mean of seeds [95% interval] | each seed | published at that budget | target | "
-        "steps/s without evaluation |",
+        "steps/s |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     letters = _hardware_letters(algo)
@@ -101,7 +101,7 @@ def table(algo: str) -> str:
 def hardware_note(algo: str) -> str:
     """Say what the steps per second of an algorithm's table are, and on which hardware each was measured."""
     machines = "; ".join(f"({letter}) {hardware}" for hardware, letter in _hardware_letters(algo).items())
-    return f"Steps per second: median of the seeds, evaluation left out, beside other runs. {machines}."
+    return f"Steps per second (steps/s): median of the seeds, evaluation left out, beside other runs. {machines}."
 
 
 def _rows(algo: str) -> Iterator[tuple[str, dict[str, Any], list[Result]]]:

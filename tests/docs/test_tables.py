@@ -32,7 +32,7 @@ def test_goals_are_compared_with_means_that_are_not_rounded(tmp_path: Path, monk
     assert all("**-100**" in row for row in rows[:2])  # as the table rounds it
     assert [row.endswith("| yes |") for row in rows] == [False, True, False]
     table = tables.results("ppo", "").splitlines()
-    assert table[0].endswith("| steps/s without evaluation |")
+    assert table[0].endswith("| steps/s |")
     assert [row.split(" | ")[-1] for row in table[2:5]] == ["50 (a) |", "50 (a) |", "50 (b) |"]
     assert table[-1].endswith("evaluation left out, beside other runs. (a) EPYC, 2 cores, one core per run; (b) H200.")
     assert tables.shortfalls("ppo", "") == (

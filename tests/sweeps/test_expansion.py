@@ -58,10 +58,11 @@ def test_what_comes_later_wins() -> None:
 
 def test_a_task_without_a_preset_has_the_general_one_for_its_actions() -> None:
     box, discrete = runs_of(envs=["Pendulum-v1", "CartPole-v1"], settings={}, preset="default")
+    defaults = api.config_class("ppo")().to_plain()
     for run in (box, discrete):
         general = api.preset_settings("ppo", run.env, "default")
         config = api.config_class("ppo").from_fields(None, general.fields).to_plain()
-        assert run.settings and all(value == config[name] for name, value in run.settings.items())
+        assert {**defaults, **run.settings} == config
     assert box.settings != discrete.settings
 
 

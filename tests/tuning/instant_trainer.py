@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 EVALUATIONS = 10
-SECONDS = 0.15
+SECONDS = 0.4
 
 
 def main() -> int:
