@@ -57,18 +57,26 @@ Observation = NDArray[np.float32]
 
 
 class Marked(gymnasium.Env[Observation, NDArray[np.float32]]):
-    """Observe the number of the episode, drawn at its start, and of the step."""
+    """Observe the number of the episode, drawn at its start, and of the step.
+
+    Args:
+        kind: What cannot be brought back.
+        session: Another one after each stop: what chance decides differs from session to session, and only so.
+    """
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, session: int) -> None:
         self.kind = kind
-        self.chance = np.random.default_rng()  # differs in every process
+        self.session = session
+        self.chance = np.random.default_rng(session)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Any]:
         """Start an episode, of the number that its seed gives unless the environment is not deterministic."""
         super().reset(seed=seed)
+        if seed is not None:
+            self.chance = np.random.default_rng([self.session, seed])
         numbers = self.chance if self.kind == "not deterministic" else self.np_random
         self.episode, self.steps, self.ended = int(numbers.integers(2**24)), 0, False  # exact in float32
         lengths = self.chance if self.kind == "raises after its end" else self.np_random
@@ -181,7 +189,7 @@ def stop_and_resume(
     with short_histories(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about episodes that start again
         for session in range(stops + 1):
-            trainer = api.make_trainer(name, partial(Marked, kind), 1, "cpu", config)
+            trainer = api.make_trainer(name, partial(Marked, kind, session), 1, "cpu", config)
             if session > 0:
                 trainer.load(folder)
                 fresh += int(trainer.env.restarts_next.sum())
