@@ -310,7 +310,7 @@ class FollowingRun(ParallelRun):
             self._follow()
 
     def _follow(self) -> None:
-        """Do what rank 0 orders, until it lets all go on.
+        """Follow the orders of rank 0 until it lets all go on.
 
         Raises:
             ValueError: It has found a mistake of the user.
@@ -321,7 +321,7 @@ class FollowingRun(ParallelRun):
             raise ValueError(end.failure) if end.mistake else RankLostError(f"rank 0: {end.failure}")
 
     def _attend(self) -> End | None:
-        """Do what rank 0 orders, until it lets all go on, or end."""
+        """Follow the orders of rank 0 until it lets all go on, or end."""
         while True:
             order = self._ranks.share(None)
             if isinstance(order, Weights):

@@ -296,7 +296,7 @@ class GymnasiumAdapter(Env):
 
 
 class OldInterface:
-    """Give a class of Gymnasium the older interface, as its first base class."""
+    """Add the older interface to a class of Gymnasium, as its first base class."""
 
     _next_seed: int | None = None
 
