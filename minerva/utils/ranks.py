@@ -95,6 +95,20 @@ class ConnectedRanks(Ranks):
 
         self._objects, self._tensors = objects, tensors
         self.rank, self.count = dist.get_rank(objects), dist.get_world_size(objects)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End the threads that exchange, as every rank does before Python ends.
+
+        A thread that lets go of the last tensor while Python is ending cannot have Python's lock any more, and aborts the
+        process.
+        """
+        import torch.distributed as dist
+
+        groups, self._objects, self._tensors = (self._tensors, self._objects), None, None
+        for group in filter(None, groups):
+            with suppress(Exception):
+                dist.destroy_process_group(group)
 
     def total(self, x: Tensor) -> Tensor:
         import torch.distributed as dist
