@@ -100,8 +100,8 @@ class ConnectedRanks(Ranks):
     def close(self) -> None:
         """End the threads that exchange, as every rank does before Python ends.
 
-        A thread that lets go of the last tensor while Python is ending cannot have Python's lock any more, and aborts the
-        process.
+        A thread that lets go of the last tensor while Python is ending cannot have Python's lock any more: it aborts
+        the process.
         """
         import torch.distributed as dist
 
