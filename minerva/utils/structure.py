@@ -43,8 +43,9 @@ def check(value: Any, form: Any, name: str) -> None:
     elif isinstance(form, (list, tuple)):
         kind = f"must be a {type(form).__name__} of {len(form)}"
         expect(type(value) is type(form) and len(value) == len(form), name, kind, value)
-        if set(map(type, form)) == set(map(type, value)) == {float}:
-            return  # a space of images has many thousands of bounds
+        kinds = set(map(type, form))
+        if kinds == set(map(type, value)) and (kinds == {float} or (kinds == {int} and _are_counts(value))):
+            return  # a space of images has millions of bounds
         for i, (item, part) in enumerate(zip(value, form, strict=True)):
             check(item, part, f"{name}[{i}]")
     else:
@@ -95,6 +96,10 @@ def dict_of(form: Any) -> Check:
             check(item, form, f"{name}.{key}")
 
     return check_dict
+
+
+def _are_counts(values: list[int] | tuple[int, ...]) -> bool:
+    return min(values) >= 0 and max(values) < 2**63
 
 
 def _is_alike(value: Any, form: Tensor) -> bool:

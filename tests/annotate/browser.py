@@ -65,10 +65,15 @@ def served(folder: Path) -> Iterator[str]:
 
 def look(driver: Chrome, width: int = 1280, height: int = 900, dark: bool = False) -> None:
     """Set the size of the viewport, down to that of a phone, and the color scheme."""
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    resize(driver, width, height)
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+
+
+def resize(driver: Chrome, width: int, height: int) -> None:
+    """Set the size of the viewport, down to that of a phone."""
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 def visit(driver: Chrome, address: str) -> None:

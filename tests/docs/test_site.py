@@ -15,7 +15,7 @@ from selenium.webdriver.common.by import By
 
 from minerva import api, presets
 from minerva.cli.options import setting_groups
-from tests.annotate.browser import complaints, look, requests, visit
+from tests.annotate.browser import complaints, look, requests, resize, visit
 
 ROOT = Path(__file__).parent.parent.parent
 E_STEP = "annotated/source/minerva.objectives.mpo.html"
@@ -99,22 +99,25 @@ def test_every_page_loads_offline_renders_its_formulas_and_fits_a_laptop_and_a_p
     found: dict[str, list[str]] = {}
     formulas = 0
     chosen = pages_to_look_at(site)
-    for width, height in ((1400, 900), (390, 844)):
-        look(browser, width, height)
-        for page in chosen:
-            visit(browser, f"{address}/{page}")
-            seen = browser.execute_script(LOOK)
-            formulas += seen["formulas"]
-            problems = [
-                *complaints(browser),
-                *(f"asked for {url}" for url in requests(browser) if not url.startswith((address, "blob:", "about:"))),
-                *(f"not rendered: {text}" for text in seen["raw"]),
-                *(f"error in {text}" for text in seen["errors"]),
-                *(f"at {width} px: {text}" for text in misfits(browser)),
-                *([] if "Minerva" in seen["title"] else [f"has the title {seen['title']!r}"]),
-            ]
-            if problems:
-                found.setdefault(page, []).extend(problems)
+    first, second = (1400, 900), (390, 844)
+    look(browser, *first)
+    for page in chosen:
+        visit(browser, f"{address}/{page}")
+        seen = browser.execute_script(LOOK)
+        formulas += seen["formulas"]
+        problems = [f"at {first[0]} px: {text}" for text in misfits(browser)]
+        resize(browser, *second)
+        problems += [f"at {second[0]} px: {text}" for text in misfits(browser)]
+        first, second = second, first  # the next page opens at the width that the browser has
+        problems += [
+            *complaints(browser),
+            *(f"asked for {url}" for url in requests(browser) if not url.startswith((address, "blob:", "about:"))),
+            *(f"not rendered: {text}" for text in seen["raw"]),
+            *(f"error in {text}" for text in seen["errors"]),
+            *([] if "Minerva" in seen["title"] else [f"has the title {seen['title']!r}"]),
+        ]
+        if problems:
+            found[page] = problems
     look(browser)
     assert found == {}
     assert formulas > 300
