@@ -29,13 +29,21 @@ PROMISED = re.search(r'pip install (-c constraints\.txt -e "\.\[.*\]")', README)
 NEEDS = {
     "report": r"minerva plot", "envpool": r"envpool", "box2d": r"LunarLander|CarRacing", "atari": r"ALE/",
     "tracking": r"--tensorboard|--wandb", "dm-control": r"dm_control/", "mujoco": r"HalfCheetah-v5|Hopper-v5",
+    "ray": r"--on ray", "tune": r"minerva tune",
 }  # fmt: skip
 # What the pages of the site show for extras that README only names.
 PAGES = [
     "minerva train ppo --env ALE/Pong-v5",
     "minerva train ppo --env Pendulum-v1 --tensorboard",
     "WANDB_MODE=offline minerva train ppo --env Pendulum-v1 --wandb my-project",
+    "minerva sweep spec.toml --on ray",
 ]
+# What the commands of README read: the first specification of each page, made small.
+SPECS = {"spec.toml": "sweeps", "tune.toml": "tune"}
+SMALLER = [
+    (r"total_steps = [0-9_]+", "total_steps = 2048"), (r'seeds = ".*"', 'seeds = "1"'), (r"\[grid\.ppo\]\n.*", ""),
+    (r"trials = \d+", "trials = 6"),
+]  # fmt: skip
 # What the tutorial plots, for the extra `report` alone.
 TUTORIAL = ["minerva train ppo --env Pendulum-v1 --out-dir runs/first", "minerva plot runs/first"]
 SITE = "NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict"
@@ -47,6 +55,17 @@ def commands() -> list[str]:
     return [*lines, *PAGES]
 
 
+def write_specs(folder: Path) -> None:
+    """Write the specifications that commands of README read."""
+    for name, page in SPECS.items():
+        block = re.search(r"```toml\n(.*?)```", (ROOT / "docs" / "how-to" / f"{page}.md").read_text(), re.DOTALL)
+        assert block is not None
+        text = block[1]
+        for pattern, smaller in SMALLER:
+            text = re.sub(pattern, smaller, text)
+        (folder / name).write_text(text)
+
+
 def extra_of(command: str) -> str:
     """Return the extra that a command needs, or an empty string."""
     return next((extra for extra, pattern in NEEDS.items() if re.search(pattern, command)), "")
@@ -56,6 +75,8 @@ def short(command: str, folder: Path) -> str:
     """Return a command with few steps, on the CPU, and with the newest run where README has "…"."""
     if command.startswith("minerva bench"):
         command += " --seconds 2"
+    elif "--seeds" in command:
+        command = re.sub(r"--seeds \S+", "--seeds 1-2", command) + " --total-steps 4096 --eval-episodes 1"
     elif "minerva train" in command and "--resume" not in command:
         steps = 16384 if "envpool" in command else 2048 if "ALE/" in command or " mpo " in command else 4096
         command += f" --total-steps {steps} --eval-episodes 1"
@@ -97,6 +118,7 @@ def examine(extras: str) -> dict[str, Any]:
         folder = Path(name)
         line = f'-c constraints.txt -e ".[{extras}]"' if extras else "-c constraints.txt -e ."
         python, result = install(line, folder)
+        write_specs(folder)
         wanted = [command for command in commands() if extra_of(command) in have]
         if extras == "report":
             wanted = TUTORIAL

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.installing import NEEDS, commands, extra_of, lacking, short
+from benchmarks.installing import NEEDS, SPECS, commands, extra_of, lacking, short, write_specs
+from minerva.sweeps.spec import read_spec
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,15 @@ def test_the_extra_that_a_command_needs(command: str, extra: str) -> None:
 
 def test_each_extra_has_a_command_of_readme_or_of_a_page() -> None:
     assert {extra_of(command) for command in commands()} == {*NEEDS, ""}
-    assert [extra_of(command) for command in lacking()] == ["atari", "box2d", "dm-control", "envpool", "mujoco"]
+    assert [extra_of(command) for command in lacking()] == [
+        "atari",
+        "box2d",
+        "dm-control",
+        "envpool",
+        "mujoco",
+        "ray",
+        "tune",
+    ]
 
 
 def test_a_command_is_shortened_and_nothing_else_about_it_changes(tmp_path: Path) -> None:
@@ -38,3 +47,10 @@ def test_a_command_is_shortened_and_nothing_else_about_it_changes(tmp_path: Path
         assert short(f"{command} runs/ppo/Pendulum-v1/…", tmp_path) == f"{command} {runs / 'newer'}"
     gpu = "minerva train mpo --env dm_control/walker/walk --device cuda"
     assert short(gpu, tmp_path) == gpu.replace("cuda", "cpu") + " --total-steps 2048 --eval-episodes 1"
+
+
+def test_specifications_of_the_pages_are_made_small(tmp_path: Path) -> None:
+    write_specs(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == set(SPECS)
+    assert read_spec(tmp_path / "spec.toml").seeds == (1,)
+    assert "trials = 6\n" in (tmp_path / "tune.toml").read_text()
