@@ -41,7 +41,7 @@ PAGES = [
 # What the commands of README read: the first specification of each page, made small.
 SPECS = {"spec.toml": "sweeps", "tune.toml": "tune"}
 SMALLER = [
-    (r"total_steps = [0-9_]+", "total_steps = 2048"), (r'seeds = ".*"', 'seeds = "1"'), (r"\[grid\.ppo\]\n.*", ""),
+    (r"total_steps = [0-9_]+", "total_steps = 8192"), (r'seeds = ".*"', 'seeds = "1"'), (r"\[grid\.ppo\]\n.*", ""),
     (r"trials = \d+", "trials = 6"),
 ]  # fmt: skip
 # What the tutorial plots, for the extra `report` alone.
