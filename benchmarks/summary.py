@@ -98,6 +98,27 @@ def table(algo: str) -> str:
     return "\n".join(lines)
 
 
+def general_table(budgets: tuple[int, ...] = (100_000, 300_000)) -> str:
+    """Make the Markdown table of tasks without a preset: what an algorithm's defaults and its general preset reach."""
+    before, after = (HERE / "results" / "general" / name for name in ("before", "after"))
+    algorithms = [algo for algo in ALGORITHMS if (after / algo).is_dir()]
+    columns = [f"{ALGORITHMS[algo]}, {name}" for algo in algorithms for name in ("defaults", "general preset")]
+    lines = [f"| {' | '.join(['task', 'steps', *columns])} |", "| --- " * (2 + len(columns)) + "|"]
+    tasks = dict.fromkeys(found[0]["env"] for file in sorted(after.glob("*/*/runs.csv")) if (found := read(file)))
+    for task in tasks:
+        for budget in budgets:
+            cells = [
+                ", ".join(
+                    f"{result.mean_return:.4g}" for result in results(folder / algo / task.replace("/", "-"), budget)
+                )
+                for algo in algorithms
+                for folder in (before, after)
+            ]
+            if any(cells):
+                lines.append(f"| {' | '.join([task, f'{budget:,}', *cells])} |")
+    return "\n".join(lines)
+
+
 def hardware_note(algo: str) -> str:
     """Say what the steps per second of an algorithm's table are, and on which hardware each was measured."""
     machines = "; ".join(f"({letter}) {hardware}" for hardware, letter in _hardware_letters(algo).items())
