@@ -74,7 +74,7 @@ def test_threads_and_neighbors_change_no_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("stop", [0, 5, 7, 8])
+@pytest.mark.parametrize("stop", [5, 7])
 def test_a_resumed_batch_continues_bit_for_bit(name: str, stop: int) -> None:
     with batch_of(name, 3, 1) as batch:
         batch.reset()

@@ -18,6 +18,9 @@ from tests.environments.optional import needs
 
 with_suite = needs("mujoco", "dm_control", "shimmy")
 every_task = pytest.mark.parametrize("name", built_in())
+# The others differ from one of these only in what they reward.
+OTHERS = ("hopper/hop", "humanoid/run", "humanoid/walk", "reacher/hard", "walker/run", "walker/walk")
+every_domain = pytest.mark.parametrize("name", [name for name in built_in() if not name.endswith(OTHERS)])
 
 ARGUMENTS: list[tuple[str, dict[str, Any]]] = [
     ("HalfCheetah-v5", {"frame_skip": 2, "forward_reward_weight": 2.0, "ctrl_cost_weight": 0.3}),
@@ -57,9 +60,9 @@ def test_arguments_mean_what_they_mean_in_gymnasium(name: str, env_kwargs: dict[
 
 
 @with_suite
-@every_task
+@every_domain
 def test_starts_have_the_same_distribution(name: str) -> None:
-    assert compare_starts(name, 60) > 1e-3
+    assert compare_starts(name, 40) > 1e-3
 
 
 @with_suite
@@ -73,7 +76,7 @@ def test_another_distribution_of_starts_is_noticed() -> None:
 
 
 @with_suite
-@every_task
+@every_domain
 def test_several_steps_in_a_row_stay_together(name: str) -> None:
     """What a step leaves for the next one is carried along too, such as where the center of mass was."""
     env, simulator = resolve(name)(), simulator_of(name)
