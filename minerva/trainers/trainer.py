@@ -7,8 +7,9 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import torch
 from torch import Tensor
@@ -37,8 +38,11 @@ from minerva.utils.modes import mode
 from minerva.utils.precision import exact_cudnn
 from minerva.utils.ranges import LARGEST_INT, Range, whole_number
 from minerva.utils.ranks import join, own_device
-from minerva.utils.seeding import initialization_seed, torch_generator_state
+from minerva.utils.seeding import initialization_seed, spawn_seed, torch_generator_state
 from minerva.utils.structure import anything, check, expect, optional, text
+
+if TYPE_CHECKING:
+    from minerva.trainers.rollout_workers import RolloutWorkers
 
 ROWS_PER_THREAD = 256
 """Rows of a gradient step that keep a thread of torch busy: with fewer, threads wait for each other too often."""
@@ -169,20 +173,39 @@ class Trainer(ABC):
         return ", ".join(f"{name} = {value}" for name, value in sizes.items() if value is not None)
 
     def _make_environment(self, env: str | EnvFactory) -> environments.BatchedEnvironment:
-        own = self.config.num_envs // self.ranks.count
-        return environments.make(
-            env,
-            own,
-            self.seed,
-            self.config.vectorization,
-            self.config.num_workers,
-            self.config.env_kwargs,
-            self.drops_non_finite,
-            self.config.backend,
-            self.config.pool_threads,
-            self.ranks.rank * own,
-            self.config.num_envs,
-        )
+        config, workers = self.config, self.config.rollout_workers
+        own = config.num_envs // (workers or self.ranks.count)
+        arguments = {
+            "env": env, "num_envs": own, "seed": self.seed, "vectorization": config.vectorization,
+            "num_workers": config.num_workers, "env_kwargs": config.env_kwargs,
+            "allow_non_finite": self.drops_non_finite, "backend": config.backend, "pool_threads": config.pool_threads,
+            "total": config.num_envs,
+        }  # fmt: skip
+        if workers is None:
+            return environments.make(**arguments, first=self.ranks.rank * own)
+        from minerva.trainers.rollout_workers import RolloutWorkers
+
+        one_thread = {**arguments, "pool_threads": config.pool_threads or 1}
+        shares = [partial(environments.make, **one_thread, first=w * own) for w in range(workers)]
+        return RolloutWorkers(shares, config.num_envs, config.address, self._tell_of_worker)
+
+    def prepared_workers(self, steps: int, log_probs: bool = False) -> RolloutWorkers:
+        """Let the rollout workers build what acts, for segments of so many steps; return them."""
+        from minerva.trainers.rollout_worker import Setup
+        from minerva.trainers.rollout_workers import RolloutWorkers
+        from minerva.trainers.segment_collectors import acting_weights
+
+        assert isinstance(self.env, RolloutWorkers)
+        build = partial(self.build_agent, self.config, self._shapes, torch.device("cpu"))
+        seeds = [spawn_seed(self.seed, f"rollout worker {w}") for w in range(self.env.count)]
+        self.env.prepare([Setup(build, seed, steps, log_probs) for seed in seeds], lambda: acting_weights(self.agent))
+        return self.env
+
+    def _tell_of_worker(self, text: str, inexact: bool) -> None:
+        if inexact:
+            self.warn(text)
+        else:
+            self.say(text)
 
     def make_evaluator(self) -> Evaluator:
         """Build what runs evaluations, with the seed as it is now."""
@@ -191,9 +214,10 @@ class Trainer(ABC):
 
     def _make_agent(self, make_encoder: MakeEncoder | None = None) -> BaseAgent:
         env = self.env
-        shapes = Shapes(env.raw_observation_space, env.action_space, env.observation_dim, env.mask_dim, make_encoder)
+        spaces = (env.raw_observation_space, env.action_space)
+        self._shapes = Shapes(*spaces, env.observation_dim, env.mask_dim, make_encoder)
         with initialization_seed(self.seed), self.close_envs_on_error():
-            return self.build_agent(self.config, shapes, self.device)
+            return self.build_agent(self.config, self._shapes, self.device)
 
     def _check_spaces(self) -> int:
         """Return A.
@@ -298,6 +322,13 @@ class Trainer(ABC):
             self._run.warn(text)
         else:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    def say(self, text: str) -> None:
+        """Tell the user how the run proceeds, and note it in ``notes.log``; if no run is open, when the next starts."""
+        if self._run is not None:
+            self._run.say(text)
+        else:
+            self.notes.append(text)
 
     # Training
 
