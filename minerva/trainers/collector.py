@@ -16,7 +16,7 @@ from minerva.storage.replay import ReplayBuffer
 from minerva.storage.rollout import RolloutBuffer
 from minerva.utils.ranks import ALONE, Ranks
 from minerva.utils.running_norm import FrozenNorm, RunningNorm
-from minerva.utils.structure import anything, check, expect, optional
+from minerva.utils.structure import Check, anything, check, expect, optional
 
 Act = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
 """How to act, as `minerva.trainers.actor.Actor`: from normalized observations, recurrent states and where episodes
@@ -147,7 +147,11 @@ class RolloutCollector:
         rollout = self.rollout
         chosen = optional([rollout.actions[0], rollout.recurrent_state])
         parts = {"env": self.env.check_state, "rollout": rollout.check_state, "chosen": chosen}
-        check(state, {**self.state_dict(), **parts}, name)
+        check(state, {**self.state_dict(), **parts, **self._own_checks(state)}, name)
+
+    def _own_checks(self, state: Any) -> dict[str, Check]:
+        """Return checks of what a kind of collector adds to the state; they run after the others."""
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Load a saved state; return a sentence where the environments could not restore theirs exactly."""
@@ -280,7 +284,11 @@ class ReplayCollector:
         """Raise a `StructureError` if a loaded state cannot be one of this collector; nothing is changed."""
         replay = self.replay
         chosen = optional([torch.from_numpy(replay.actions[0]), torch.from_numpy(replay.rewards[0])])
-        check(state, {**self.state_dict(), "env": self.env.check_state, "chosen": chosen}, name)
+        check(state, {**self.state_dict(), "env": self.env.check_state, "chosen": chosen, **self._own_checks()}, name)
+
+    def _own_checks(self) -> dict[str, Check]:
+        """Return checks of what a kind of collector adds to the state."""
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Load a saved state; return a sentence where the environments could not restore theirs exactly."""

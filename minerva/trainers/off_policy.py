@@ -79,9 +79,9 @@ class OffPolicyTrainer(Trainer):
         config = self.config
         if config.rollout_workers is None:
             return ReplayCollector(self.env, self.replay, self.actor, normalizer)
-        from minerva.trainers.segment_collectors import SegmentReplayCollector
+        from minerva.trainers.segment_collectors import SegmentReplayCollector, prepared_workers
 
-        workers = self.prepared_workers(config.segment_steps, log_probs=self.stores_log_probs)
+        workers = prepared_workers(self, config.segment_steps, log_probs=self.stores_log_probs)
         return SegmentReplayCollector(workers, self.replay, self.actor, normalizer, config.asynchronous)
 
     def _make_replay(self) -> ReplayBuffer:

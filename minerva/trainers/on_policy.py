@@ -134,9 +134,9 @@ class OnPolicyTrainer(Trainer):
         frozen = None if running is None else FrozenNorm(running)
         if config.rollout_workers is None:
             return RolloutCollector(env, rollout, self.actor, frozen, rewards, self.ranks)
-        from minerva.trainers.segment_collectors import SegmentRolloutCollector
+        from minerva.trainers.segment_collectors import SegmentRolloutCollector, prepared_workers
 
-        workers = self.prepared_workers(config.rollout_steps)
+        workers = prepared_workers(self, config.rollout_steps)
         return SegmentRolloutCollector(workers, rollout, self.actor, frozen, rewards)
 
     def _check_encoder(self) -> None:

@@ -45,20 +45,22 @@ class Segment(NamedTuple):
     def join(cls, segments: Sequence[Segment]) -> Segment:
         """Put the segments of several workers side by side."""
         *arrays, ends = zip(*(segment[:-1] for segment in segments), strict=True)
-        parts = (*(np.concatenate(each, 1) for each in arrays), np.concatenate(ends))
-        episodes, first = [], 0
+        first, episodes = 0, []
         for segment in segments:
-            episodes += [(t, one._replace(env_index=first + one.env_index)) for t, one in segment.episodes]
+            episodes += segment.numbered_from(first).episodes
             first += segment.rewards.shape[1]
-        return cls(*parts, sorted(episodes))
+        return cls._make([*(np.concatenate(each, 1) for each in arrays), np.concatenate(ends), sorted(episodes)])
+
+    def numbered_from(self, first: int) -> Segment:
+        """Return the segment with `first` added to the numbers of its environments."""
+        episodes = [(t, one._replace(env_index=first + one.env_index)) for t, one in self.episodes]
+        return self._replace(episodes=episodes)
 
     def rest(self, start: int) -> Segment:
         """Return the steps from `start` on."""
-        arrays = (
-            part if name == "recurrent_state" else part[start:]
-            for name, part in zip(self._fields, self[:-1], strict=False)
-        )
-        return Segment(*arrays, [(t - start, episode) for t, episode in self.episodes if t >= start])
+        *arrays, end, episodes = self
+        left = [(t - start, episode) for t, episode in episodes if t >= start]
+        return Segment._make([*(array[start:] for array in arrays), end, left])
 
     def steps(self) -> Iterator[Step]:
         """Yield what the environments returned, step by step."""
@@ -71,23 +73,24 @@ class Segment(NamedTuple):
 
     def to_plain(self) -> dict[str, Any]:
         """Return tensors and plain values, for a checkpoint."""
-        arrays = {name: torch.from_numpy(np.array(part)) for name, part in zip(self._fields, self[:-1], strict=False)}
+        arrays = {name: torch.from_numpy(part.copy()) for name, part in zip(self._fields, self[:-1], strict=False)}
         return {**arrays, "episodes": [[t, *episode] for t, episode in self.episodes]}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Segment:
         """Return the segment that `to_plain` has described."""
         episodes = [(t, Episode(*rest)) for t, *rest in plain["episodes"]]
-        return cls(*(plain[name].numpy() for name in cls._fields[:-1]), episodes)
+        return cls._make([*(plain[name].numpy() for name in cls._fields[:-1]), episodes])
 
 
-def check_segment(value: Any, name: str, form: Segment, steps: int | None = None) -> None:
+def check_segment(value: Any, name: str, form: Segment, num_envs: int, steps: int | None = None) -> None:
     """Check that a loaded value can become a `Segment`.
 
     Args:
         value: What was loaded.
         name: Where the value was found.
         form: A segment of one step, of the right sizes.
+        num_envs: N, of the run.
         steps: T; any but 0 by default.
 
     Raises:
@@ -104,7 +107,7 @@ def check_segment(value: Any, name: str, form: Segment, steps: int | None = None
 
     def check_episodes(episodes: Any, where: str) -> None:
         check(episodes, list_of([0, 0, 0.0, 0]), where)
-        inside = all(t < found and i < form.rewards.shape[1] for t, i, *_ in episodes)
+        inside = all(t < found and i < num_envs for t, i, *_ in episodes)
         expect(inside, where, "must be of the segment's steps and environments", episodes)
 
     check(value, {**plain, "episodes": check_episodes}, name)
@@ -192,7 +195,10 @@ class RolloutWorker:
             np.stack([step.observations for step in steps]),
             rollout.actions.numpy().copy(),
             self._log_probs.copy(),
-            *(np.stack([getattr(step, name) for step in steps]) for name in _OF_A_STEP),
+            np.stack([step.rewards for step in steps]),
+            np.stack([step.terminated for step in steps]),
+            np.stack([step.truncated for step in steps]),
+            np.stack([step.restarting for step in steps]),
             rollout.recurrent_state.numpy().copy(),
             [(t, episode) for t, step in enumerate(steps) for episode in step.episodes],
         )
@@ -220,9 +226,6 @@ class RolloutWorker:
         """
         self._actor.generator.set_state(state["action_noise"])
         return self._collector.load_state_dict(state["collector"]), self._environments().restarts_next
-
-
-_OF_A_STEP = ("rewards", "terminated", "truncated", "restarting")
 
 
 class _FixedNorm:

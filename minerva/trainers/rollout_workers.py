@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minerva import environments
 from minerva.environments import BatchedEnvironment, EnvironmentFailureError, Step
 from minerva.trainers.rollout_worker import RolloutWorker, Segment, Setup, Weights
 from minerva.utils.ray_cluster import alive_nodes, connect, disconnect
@@ -37,6 +39,26 @@ _LOST = (
     exceptions.WorkerCrashedError,
     exceptions.OutOfMemoryError,
 )
+
+
+def start_workers(
+    count: int, arguments: Mapping[str, Any], address: str | None, tell: Callable[[str, bool], None]
+) -> RolloutWorkers:
+    """Start rollout workers that share the environments of a run.
+
+    Args:
+        count: W.
+        arguments: Of `environments.make`, for the share of one worker; but where it begins.
+        address: As for `RolloutWorkers`, like the next.
+        tell: Tells the user.
+
+    Raises:
+        ValueError: Ray cannot be used, has too few cores, or the environments cannot be made.
+    """
+    own = arguments["num_envs"]
+    given = {**arguments, "pool_threads": arguments["pool_threads"] or 1}  # a worker has one core
+    shares = [partial(environments.make, **given, first=w * own) for w in range(count)]
+    return RolloutWorkers(shares, count * own, address, tell)
 
 
 class _Task(NamedTuple):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,10 +17,14 @@ from minerva.storage.replay import ReplayBuffer
 from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.actor import Actor, BaseAgent
 from minerva.trainers.collector import ReplayCollector, RolloutCollector
-from minerva.trainers.rollout_worker import Segment, Weights, check_segment
+from minerva.trainers.rollout_worker import Segment, Setup, Weights, check_segment
 from minerva.trainers.rollout_workers import RolloutWorkers
 from minerva.utils.running_norm import FrozenNorm, RunningNorm
-from minerva.utils.structure import expect
+from minerva.utils.seeding import spawn_seed
+from minerva.utils.structure import Check, check, expect, optional
+
+if TYPE_CHECKING:
+    from minerva.trainers.trainer import Trainer
 
 LEAD = 2
 """Segments that an asynchronous worker may be ahead: it is never without one to collect while the learner learns."""
@@ -33,7 +38,18 @@ def acting_weights(agent: BaseAgent) -> Weights:
     unneeded = () if agent.state_dim else ("policy.value_",)
     kept = ("policy.", "obs_normalizer.")
     names = [name for name in state if name.startswith(kept) and not name.startswith(unneeded)]
-    return {name: np.array(state[name].detach().cpu()) for name in names}
+    return {name: state[name].detach().cpu().numpy().copy() for name in names}
+
+
+def prepared_workers(trainer: Trainer, steps: int, log_probs: bool = False) -> RolloutWorkers:
+    """Let a trainer's workers build what acts, for segments of so many steps; return them."""
+    workers = trainer.env
+    assert isinstance(workers, RolloutWorkers)
+    build = partial(trainer.build_agent, trainer.config, trainer.shapes, torch.device("cpu"))
+    seeds = [spawn_seed(trainer.seed, f"rollout worker {w}") for w in range(workers.count)]
+    setups = [Setup(build, seed, steps, log_probs) for seed in seeds]
+    workers.prepare(setups, lambda: acting_weights(trainer.agent))
+    return workers
 
 
 class SegmentRolloutCollector(RolloutCollector):
@@ -116,16 +132,16 @@ class SegmentRolloutCollector(RolloutCollector):
         segment = None if self._segment is None else self._segment.rest(self._given).to_plain()
         return {**super().state_dict(), "segment": segment}
 
-    def check_state(self, state: Any, name: str) -> None:
-        """Raise a `StructureError` if a loaded state cannot be one of this collector; nothing is changed."""
-        expect(isinstance(state, dict) and "segment" in state, name, "must hold a segment", state)
-        super().check_state({**state, "segment": None}, name)
-        position, steps = state["rollout"]["position"], self.rollout.steps
-        given = state["segment"] is not None
-        expect(given or position == 0, f"{name}.segment", "must be given in the middle of a rollout", None)
-        if given:
-            form = _form_of_segment(self.env, self.rollout.num_envs, self.rollout.actions, self.rollout.recurrent_state)
-            check_segment(state["segment"], f"{name}.segment", form, steps - position)
+    def _own_checks(self, state: Any) -> dict[str, Check]:
+        form = _form_of_segment(self.env, self.env.num_envs, self.rollout.actions, self.rollout.recurrent_state)
+
+        def check_rest(value: Any, name: str) -> None:
+            position = state["rollout"]["position"]
+            expect(value is not None or position == 0, name, "must be given in the middle of a rollout", value)
+            if value is not None:
+                check_segment(value, name, form, self.env.num_envs, self.rollout.steps - position)
+
+        return {"segment": check_rest}
 
     def _load_rollout(self, state: dict[str, Any]) -> None:
         super()._load_rollout(state)
@@ -198,9 +214,7 @@ class SegmentReplayCollector(ReplayCollector):
             self._add(np.zeros_like(segment.actions[0]), cut, np.zeros_like(segment.log_probs[0]))
         self._worker = worker
         self._latest[worker] = segment.observations[-1]
-        first = worker * n
-        episodes = [(t, one._replace(env_index=first + one.env_index)) for t, one in segment.episodes]
-        self._play(segment._replace(episodes=episodes))
+        self._play(segment.numbered_from(worker * n))
 
     def _play(self, segment: Segment) -> None:
         self._segment, self._given, self._steps = segment, 0, segment.steps()
@@ -225,15 +239,16 @@ class SegmentReplayCollector(ReplayCollector):
         latest = torch.from_numpy(self._latest.copy())
         return {**super().state_dict(), "segment": segment, "worker": self._worker, "latest": latest}
 
-    def check_state(self, state: Any, name: str) -> None:
-        """Raise a `StructureError` if a loaded state cannot be one of this collector; nothing is changed."""
-        expect(isinstance(state, dict) and "segment" in state, name, "must hold a segment", state)
-        super().check_state({**state, "segment": None}, name)
-        expect(0 <= state["worker"] < len(self._latest), f"{name}.worker", "must be one of the run", state["worker"])
-        if state["segment"] is not None:
-            actions = torch.from_numpy(self.replay.actions)
-            form = _form_of_segment(self.env, self.replay.num_envs, actions, torch.zeros(self.replay.num_envs, 0))
-            check_segment(state["segment"], f"{name}.segment", form)
+    def _own_checks(self) -> dict[str, Check]:
+        actions, workers = torch.from_numpy(self.replay.actions), len(self._latest)
+        form = _form_of_segment(self.env, self.replay.num_envs, actions, torch.zeros(self.replay.num_envs, 0))
+
+        def check_worker(value: Any, name: str) -> None:
+            check(value, 0, name)
+            expect(value < workers, name, f"must be below {workers}", value)
+
+        segment = optional(lambda value, name: check_segment(value, name, form, self.env.num_envs))
+        return {"segment": segment, "worker": check_worker}
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         self._segment, self._worker = None, state["worker"]

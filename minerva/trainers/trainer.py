@@ -7,9 +7,8 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import Any, ClassVar, overload
 
 import torch
 from torch import Tensor
@@ -38,11 +37,8 @@ from minerva.utils.modes import mode
 from minerva.utils.precision import exact_cudnn
 from minerva.utils.ranges import LARGEST_INT, Range, whole_number
 from minerva.utils.ranks import join, own_device
-from minerva.utils.seeding import initialization_seed, spawn_seed, torch_generator_state
+from minerva.utils.seeding import initialization_seed, torch_generator_state
 from minerva.utils.structure import anything, check, expect, optional, text
-
-if TYPE_CHECKING:
-    from minerva.trainers.rollout_workers import RolloutWorkers
 
 ROWS_PER_THREAD = 256
 """Rows of a gradient step that keep a thread of torch busy: with fewer, threads wait for each other too often."""
@@ -67,6 +63,7 @@ class Trainer(ABC):
         run_state: How far the run has come.
         last_step: What the newest step of the environments returned.
         ranks: The processes that train this run together; nearly always this one alone.
+        shapes: What shapes the agent's networks, besides the config.
         acceleration: How updates run; chosen when the run's length is known, and kept to its end.
     """
 
@@ -175,7 +172,7 @@ class Trainer(ABC):
     def _make_environment(self, env: str | EnvFactory) -> environments.BatchedEnvironment:
         config, workers = self.config, self.config.rollout_workers
         own = config.num_envs // (workers or self.ranks.count)
-        arguments = {
+        arguments: dict[str, Any] = {
             "env": env, "num_envs": own, "seed": self.seed, "vectorization": config.vectorization,
             "num_workers": config.num_workers, "env_kwargs": config.env_kwargs,
             "allow_non_finite": self.drops_non_finite, "backend": config.backend, "pool_threads": config.pool_threads,
@@ -183,29 +180,12 @@ class Trainer(ABC):
         }  # fmt: skip
         if workers is None:
             return environments.make(**arguments, first=self.ranks.rank * own)
-        from minerva.trainers.rollout_workers import RolloutWorkers
+        from minerva.trainers.rollout_workers import start_workers
 
-        one_thread = {**arguments, "pool_threads": config.pool_threads or 1}
-        shares = [partial(environments.make, **one_thread, first=w * own) for w in range(workers)]
-        return RolloutWorkers(shares, config.num_envs, config.address, self._tell_of_worker)
-
-    def prepared_workers(self, steps: int, log_probs: bool = False) -> RolloutWorkers:
-        """Let the rollout workers build what acts, for segments of so many steps; return them."""
-        from minerva.trainers.rollout_worker import Setup
-        from minerva.trainers.rollout_workers import RolloutWorkers
-        from minerva.trainers.segment_collectors import acting_weights
-
-        assert isinstance(self.env, RolloutWorkers)
-        build = partial(self.build_agent, self.config, self._shapes, torch.device("cpu"))
-        seeds = [spawn_seed(self.seed, f"rollout worker {w}") for w in range(self.env.count)]
-        self.env.prepare([Setup(build, seed, steps, log_probs) for seed in seeds], lambda: acting_weights(self.agent))
-        return self.env
+        return start_workers(workers, arguments, config.address, self._tell_of_worker)
 
     def _tell_of_worker(self, text: str, inexact: bool) -> None:
-        if inexact:
-            self.warn(text)
-        else:
-            self.say(text)
+        (self.warn if inexact else self.say)(text)
 
     def make_evaluator(self) -> Evaluator:
         """Build what runs evaluations, with the seed as it is now."""
@@ -215,9 +195,9 @@ class Trainer(ABC):
     def _make_agent(self, make_encoder: MakeEncoder | None = None) -> BaseAgent:
         env = self.env
         spaces = (env.raw_observation_space, env.action_space)
-        self._shapes = Shapes(*spaces, env.observation_dim, env.mask_dim, make_encoder)
+        self.shapes = Shapes(*spaces, env.observation_dim, env.mask_dim, make_encoder)
         with initialization_seed(self.seed), self.close_envs_on_error():
-            return self.build_agent(self.config, self._shapes, self.device)
+            return self.build_agent(self.config, self.shapes, self.device)
 
     def _check_spaces(self) -> int:
         """Return A.

@@ -7,8 +7,10 @@ import os
 import socket
 from typing import Any
 
-# Read when Ray is imported: no report to its makers, and a run that asks for no GPU sees those there are.
+# Read when Ray is imported: no report to its makers, no print of errors that nobody asks for (of all workers but the
+# first), and a run that asks for no GPU sees those there are.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 _KNOCK_SECONDS = 10.0
