@@ -145,6 +145,12 @@ class RunConfig:
                 f"num_envs: must be divisible by rollout_workers = {count}, which share the environments, got "
                 f"{self.num_envs}; try {-(-self.num_envs // count) * count}."
             )
+        host, _, port = (self.address or "127.0.0.1:6379").rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(
+                f"address: must be HOST:PORT, such as 127.0.0.1:6379, got {self.address!r}; `ray start --head` prints "
+                "it."
+            )
         for name in ("asynchronous", "address"):
             if count is None and getattr(self, name):
                 raise ValueError(
