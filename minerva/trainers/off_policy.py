@@ -72,7 +72,8 @@ class OffPolicyTrainer(Trainer):
         self.replay_order = np.random.default_rng(spawn_seed(seed, "replay_order"))
         self.replay = self._make_replay()
         normalizer = self.agent.obs_normalizer
-        self.collector = self._make_collector(normalizer if isinstance(normalizer, RunningNorm) else None)
+        with self.close_envs_on_error():
+            self.collector = self._make_collector(normalizer if isinstance(normalizer, RunningNorm) else None)
         self.schedule = UpdateSchedule(self.config.update_after)
 
     def _make_collector(self, normalizer: RunningNorm | None) -> ReplayCollector:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from minerva.environments import BatchedEnvironment, Episode, Step
 from minerva.environments.base import Rows
+from minerva.environments.history import without_older_actions
 from minerva.storage.rollout import RolloutBuffer
 from minerva.trainers.actor import Actor, BaseAgent
 from minerva.trainers.collector import RolloutCollector
@@ -136,7 +137,7 @@ class Setup(NamedTuple):
 class RolloutWorker:
     """Take steps in some environments with a copy of the policy, a whole segment at a time.
 
-    `begin` and `collect` return the worker's state as well: another worker that loads it continues with the same bits.
+    `begin` and `collect` return the worker's state as well; another worker that loads it continues with the same bits.
 
     Args:
         make_env: Makes the environments.
@@ -187,7 +188,10 @@ class RolloutWorker:
         return self._collector.begin(), self._state_dict()
 
     def collect(self, weights: Weights) -> tuple[Segment, dict[str, Any]]:
-        """Take the steps of a segment with these weights; return it, and the state after it."""
+        """Take the steps of a segment with these weights; return it, and the state after it.
+
+        The state lacks the actions of running episodes from before the segment: it stays small however long they are.
+        """
         self._load_weights(weights)
         rollout = self._rollout
         steps = [self._collector.step() for _ in range(self._steps)]
@@ -203,7 +207,10 @@ class RolloutWorker:
             [(t, episode) for t, step in enumerate(steps) for episode in step.episodes],
         )
         rollout.carry_over()
-        return segment, self._state_dict()
+        state = self._state_dict()
+        collector = state["collector"]
+        newest = without_older_actions(collector["env"], self._steps)  # the learner has the others
+        return segment, {**state, "collector": {**collector, "env": newest}}
 
     def _load_weights(self, weights: Weights) -> None:
         # What Ray delivers is read-only, which torch warns of where it shares the memory.

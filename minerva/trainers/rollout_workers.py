@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from minerva import environments
 from minerva.environments import BatchedEnvironment, EnvironmentFailureError, Step
+from minerva.environments.history import EpisodeActions
 from minerva.trainers.rollout_worker import RolloutWorker, Segment, Setup, Weights
 from minerva.utils.ray_cluster import alive_nodes, connect, disconnect
 from minerva.utils.structure import anything, check
@@ -69,6 +70,28 @@ class _Task(NamedTuple):
     weights: Any  # reference to what it acts with
 
 
+class _State:
+    """The newest state of a worker, which sends only the newest actions of running episodes.
+
+    Args:
+        state: A whole one.
+    """
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self._newest, self._actions = state, EpisodeActions()
+        self._actions.begin(state["collector"]["env"])
+
+    def follow(self, state: dict[str, Any], steps: int) -> None:
+        """Take in the state after a segment of so many steps."""
+        self._newest = state
+        self._actions.add(state["collector"]["env"], steps)
+
+    def whole(self) -> dict[str, Any]:
+        """Return the state, with all actions."""
+        collector = self._newest["collector"]
+        return {**self._newest, "collector": {**collector, "env": self._actions.whole(collector["env"])}}
+
+
 class RolloutWorkers:
     """Hold the environments of a run in W actors, which take whole segments of steps.
 
@@ -98,7 +121,7 @@ class RolloutWorkers:
         self._connected = connect(address, local_cores=self.count)
         self._cores = 1 if address else 0  # of an actor: here, nobody else needs to know
         self._setups: list[Setup] = []
-        self._states: list[dict[str, Any]] = []  # after the newest segments that were handed over
+        self._states: list[_State] = []  # after the newest segments that were handed over
         self._restarts_next = np.zeros(num_envs, np.bool_)
         self._queues: list[deque[_Task]] = [deque() for _ in make_envs]
         self._arrived: dict[int, tuple[Segment, dict[str, Any]]] = {}  # segments that are not handed over yet
@@ -143,7 +166,7 @@ class RolloutWorkers:
     def reset(self) -> Rows:
         """Start an episode in every environment and return the first observations, ``[N, O]``."""
         answers = self._ask_all("begin", [(ray.put(self._weights()),)] * self.count)
-        self._states = [state for _, state in answers]
+        self._states = [_State(state) for _, state in answers]
         self._restarts_next[:] = False
         observations: Rows = np.concatenate([rows for rows, _ in answers])
         return observations
@@ -179,7 +202,8 @@ class RolloutWorkers:
                 if (answer := self._receive(w)) is not None:
                     self._arrived[w] = answer
         arrived, self._arrived = self._arrived, {}
-        self._states = [arrived[w][1] for w in range(self.count)]
+        for w, state in enumerate(self._states):
+            state.follow(arrived[w][1], self._setups[w].steps)
         return Segment.join([arrived[w][0] for w in range(self.count)])
 
     def take(self, stopping: Callable[[], bool], lead: int) -> tuple[int, Segment] | None:
@@ -202,7 +226,8 @@ class RolloutWorkers:
             for w in sorted(ready, key=lambda w: (w - self._next) % self.count)[:1]:
                 if (answer := self._receive(w)) is not None:
                     self._next = w + 1
-                    segment, self._states[w] = answer
+                    segment, state = answer
+                    self._states[w].follow(state, self._setups[w].steps)
                     return w, segment
         return None
 
@@ -249,7 +274,7 @@ class RolloutWorkers:
         with suppress(Exception):
             ray.kill(self._actors[w])  # it may be out of reach and still alive
         self._actors[w] = actor = self._start(w)
-        before = [actor.prepare.remote(self._setups[w]), actor.load_state_dict.remote(self._states[w])]
+        before = [actor.prepare.remote(self._setups[w]), actor.load_state_dict.remote(self._states[w].whole())]
         tasks, self._queues[w] = self._queues[w], deque()
         for task in tasks:
             self._submit(w, task.weights, before)
@@ -259,7 +284,7 @@ class RolloutWorkers:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of each worker after its newest segment that was handed over."""
-        return {"workers": list(self._states)}
+        return {"workers": [state.whole() for state in self._states]}
 
     def check_state(self, state: Any, name: str) -> None:
         """Raise a `StructureError` if loaded states cannot be those of these workers; nothing is changed."""
@@ -269,9 +294,9 @@ class RolloutWorkers:
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Let each worker load its state; return a sentence if that is not exact, else None."""
-        self._states = list(state["workers"])
+        self._states = [_State(each) for each in state["workers"]]
         self._queues, self._arrived = [deque() for _ in self._states], {}
-        answers = self._ask_all("load_state_dict", [(each,) for each in self._states])
+        answers = self._ask_all("load_state_dict", [(each,) for each in state["workers"]])
         self._restarts_next = np.concatenate([restarting for _, restarting in answers])
         notes = [f"rollout worker {w}: {note}" for w, (note, _) in enumerate(answers) if note is not None]
         return notes[0] if notes else None

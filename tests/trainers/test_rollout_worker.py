@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from minerva import environments
-from minerva.environments import Episode
+from minerva.environments import Episode, GymnasiumBatch
+from minerva.environments.history import EpisodeActions, without_older_actions
 from minerva.storage.replay import ReplayBuffer
 from minerva.trainers.actor import Shapes
 from minerva.trainers.mpo.config import MPOConfig
@@ -21,9 +23,15 @@ from minerva.trainers.mpo.trainer import MPOTrainer
 from minerva.trainers.ppo.config import PPOConfig
 from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.rollout_worker import RolloutWorker, Segment, Setup, check_segment
-from minerva.trainers.segment_collectors import SegmentReplayCollector, acting_weights
 from minerva.utils.structure import StructureError
+from tests.environments.tiny_envs import Noisy
 from tests.trainers.ppo.small_run import same
+
+if os.environ.get("CI") != "true":  # there it must be installed
+    pytest.importorskip("ray", reason='Ray is not installed: pip install "minerva-rl[ray]"')
+
+from minerva.trainers.rollout_workers import _State
+from minerva.trainers.segment_collectors import SegmentReplayCollector, acting_weights
 
 SHARE, STEPS, SEED = 2, 12, 5
 FIELDS: dict[str, Any] = {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,), "num_envs": 4, "compile": False}
@@ -75,13 +83,33 @@ def test_a_segment_is_what_these_environments_answer_to_its_actions() -> None:
 def test_a_worker_that_takes_over_continues_with_the_same_bits() -> None:
     weights = acting_weights(builder("ppo")())
     one, other = worker(0), worker(0)
-    one.begin(weights)
-    _, state = one.collect(weights)
+    kept = _State(one.begin(weights)[1])
+    kept.follow(one.collect(weights)[1], STEPS)
+    state = kept.whole()
     other.check_state(state, "state")
     note, restarting = other.load_state_dict(state)
     assert note is None and not restarting.any()
     (mine, after), (its, after_it) = one.collect(weights), other.collect(weights)
     assert same(mine.to_plain(), its.to_plain()) and same(after, after_it)
+
+
+def test_states_stay_small_and_are_put_together_whole() -> None:
+    factories = [partial(Noisy, length) for length in (5, 40, 12, 11)]  # shorter and longer than a segment, and as long
+    env = GymnasiumBatch(factories, SEED)
+    env.reset()
+    actions = EpisodeActions()
+    actions.begin(env.state_dict())
+    rng, longest = np.random.default_rng(0), 0
+    for _ in range(9):
+        for _ in range(STEPS):
+            env.step(rng.normal(size=(4, 1)).astype(np.float32))
+        whole = env.state_dict()
+        sent = without_older_actions(whole, STEPS)
+        longest = max(longest, *whole["action_counts"])
+        assert len(sent["actions"]) <= 4 * STEPS
+        actions.add(sent, STEPS)
+        assert same(actions.whole(sent), whole)
+    assert longest > 2 * STEPS
 
 
 def test_workers_need_no_critic_but_a_recurrent_one() -> None:
