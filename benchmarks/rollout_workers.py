@@ -111,7 +111,12 @@ class Training:
 
     def __init__(self, workers: int | None, folder: Path) -> None:
         self.count = workers or 1
-        fields = {"num_envs": self.count, "rollout_workers": workers, "rollout_steps": SLOW_STEPS, "update_epochs": 4}
+        fields: dict[str, Any] = {
+            "num_envs": self.count,
+            "rollout_workers": workers,
+            "rollout_steps": SLOW_STEPS,
+            "update_epochs": 4,
+        }
         self.trainer = PPOTrainer(SLOW, 1, "cpu", **QUIET, **fields)
         self._folder = folder
 

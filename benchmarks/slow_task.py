@@ -42,4 +42,4 @@ class Slow(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
         return self._place.copy(), -float(np.square(self._place).mean()), False, False, {}
 
 
-gymnasium.register("Slow-v0", entry_point=Slow, max_episode_steps=100)
+gymnasium.register("Slow-v0", entry_point="benchmarks.slow_task:Slow", max_episode_steps=100)
