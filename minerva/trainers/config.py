@@ -70,7 +70,7 @@ class RunConfig:
     obs_clip: PositiveFloat = 10.0
     """Observations that are normalized (normalize_obs) are clipped to this many standard deviations."""
 
-    # Rollout workers
+    # Workers
 
     rollout_workers: Annotated[int, Range(1, MAX_WORKERS)] | None = None
     """Let so many processes on Ray collect experience, each with its share of the environments and a copy of the
