@@ -81,7 +81,6 @@ def measure_overhead(env: str, steps: int, rounds: int) -> dict[str, Any]:
         bytes_of = {
             "weights": len(pickle.dumps(acting_weights(trainers[LOCAL].agent))),
             "segments": len(pickle.dumps(segment)),
-            "states": len(pickle.dumps(workers.state_dict())),
         }
     finally:
         for trainer in trainers.values():
@@ -158,20 +157,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="turns of each contender, for the overhead")
     parser.add_argument("--slow-rounds", type=int, default=5, help="the same for the environment that sleeps")
     options = parser.parse_args()
-    ray_cluster.connect(None, local_cores=max(WORKERS))
-    try:
-        growth = measure_growth(options.slow_rounds)
-        overhead = [measure_overhead(env, steps, options.rounds) for env in OVERHEAD_ENVS for steps in SEGMENTS]
-    finally:
-        ray_cluster.disconnect()
-    described = {
+    table: dict[str, Any] = {
         "command": command_line(),
         "commit": commit_of(Path(__file__).parents[1]),
         "versions": versions(),
         "hardware": hardware(),
     }
-    options.out.write_text(json.dumps({**described, "growth": growth, "overhead": overhead}, indent=1) + "\n")
-    print(json.dumps({"growth": growth, "overhead": overhead}, indent=1))
+
+    def keep(name: str, part: Any) -> None:
+        table[name] = part
+        options.out.write_text(json.dumps(table, indent=1) + "\n")  # after each part, so that no result is lost
+        print(json.dumps(part, indent=1), flush=True)
+
+    ray_cluster.connect(None, local_cores=max(WORKERS))
+    try:
+        keep("growth", measure_growth(options.slow_rounds))
+        overhead: list[dict[str, Any]] = []
+        for env in OVERHEAD_ENVS:
+            for steps in SEGMENTS:
+                overhead.append(measure_overhead(env, steps, options.rounds))
+                keep("overhead", overhead)
+    finally:
+        ray_cluster.disconnect()
 
 
 if __name__ == "__main__":
