@@ -17,6 +17,7 @@ import shutil
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ from minerva.checkpointing import command_line, versions
 
 FAULTS = ("worker", "node", "learner")
 ENVS, STEPS = 4, 64
-CORES = 4
-"""Of each node: room for the largest number of workers."""
+NODES, CORES = 2, 4
+"""Each node has room for the largest number of workers."""
+ATTEMPTS = 10
 
 
 def workers_of(node: Node) -> list[int]:
@@ -47,24 +49,40 @@ def workers_of(node: Node) -> list[int]:
     return found
 
 
+def living(cluster: Cluster) -> list[Node]:
+    """Return the nodes but the head that are alive."""
+    return [node for node in cluster.nodes[1:] if node.process.poll() is None]
+
+
+def complete(cluster: Cluster) -> None:
+    """Add nodes until there are two; on a busy machine, Ray may give up on one that starts slowly."""
+    for _ in range(ATTEMPTS):
+        if len(living(cluster)) == NODES:
+            return
+        with suppress(RuntimeError):
+            cluster.add()
+    raise RuntimeError("Ray could not start a node")
+
+
 def run_case(case: Case, fault: str, cluster: Cluster, folder: Path, kill: Kill) -> list[str]:
     """Train a case to its end with a fault in the middle, and return what its log says of lost workers."""
     if fault == "learner":
         run_disturbed(case, folder, [kill])
         return []
-    learner = Worker(case, folder)
     assert kill.step is not None
-    if not learner.reach(kill.step):
-        raise RuntimeError("the run ended before the fault")
-    time.sleep(kill.seconds)
-    living = [node for node in cluster.nodes[1:] if node.process.returncode is None]
-    node = max(living, key=lambda node: len(workers_of(node)))
-    if fault == "worker":
-        os.kill(workers_of(node)[0], signal.SIGKILL)
-    else:
-        node.kill()
-        cluster.add()
-    code = learner.finish()
+    learner = Worker(case, folder)
+    try:
+        if not learner.reach(kill.step):
+            raise RuntimeError("the run ended before the fault")
+        time.sleep(kill.seconds)
+        node = max(living(cluster), key=lambda node: len(workers_of(node)))
+        if fault == "worker":
+            os.kill(workers_of(node)[0], signal.SIGKILL)
+        else:
+            node.kill()
+        code = learner.finish()
+    finally:
+        learner.process.kill()
     if code != 0:
         raise RuntimeError(f"the run ended with exit code {code}")
     said = [line for line in (folder / "notes.log").read_text().splitlines() if " was lost " in line]
@@ -93,8 +111,6 @@ def main() -> None:
     rng = np.random.default_rng(options.seed)
     cluster = Cluster(root, cores=CORES, head_cores=0)
     try:
-        for _ in range(2):
-            cluster.add()
         for algo in options.algos:
             for count in options.workers:
                 rollout = {"segment_steps": STEPS} if algo == "mpo" else {"rollout_steps": STEPS}
@@ -106,10 +122,12 @@ def main() -> None:
                 case = Case(ENV, ENVS, 12 * ENVS * STEPS, options.seed, fields, algo)
                 folder = root / f"{algo}-{count}"
                 folder.mkdir()
+                complete(cluster)
                 run_undisturbed(case, folder / "undisturbed")
                 for fault in options.faults:
                     kill = Kill(int(rng.integers(2, 9)) * ENVS * STEPS, float(rng.uniform(0, 0.1)))
                     row = {"algo": algo, "workers": count, "fault": fault, "at": kill.step, "error": None, "said": []}
+                    complete(cluster)
                     try:
                         row["said"] = run_case(case, fault, cluster, folder / fault, kill)
                         row["parts"] = compare(folder / "undisturbed", folder / fault)
