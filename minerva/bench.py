@@ -294,7 +294,9 @@ class Clocks:
         collector, cpu = trainer.collector, torch.device("cpu")
         self.device: torch.device = trainer.device
         self.acting = Clock(collector, "actor", trainer.actor.device)
-        self.simulating = Clock(trainer.env, "step", cpu)
+        workers, asynchronous = trainer.config.rollout_workers, trainer.config.asynchronous
+        stepping = "step" if workers is None else "take" if asynchronous else "collect"  # then: waiting for workers
+        self.simulating = Clock(trainer.env, stepping, cpu)
         self.updating = Clock(trainer, "update", trainer.device)
 
     def start(self) -> None:

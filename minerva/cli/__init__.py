@@ -218,10 +218,13 @@ def _resume(algo: str | None, options: ResumeOptions) -> int:
     taken = saved.run.env_steps
     if total_steps < taken:
         raise UsageError(f"--total-steps: must be at least {taken}, the steps taken so far, got {total_steps}.")
-    encoder = encoder_argument(options.make_encoder, saved.config, saved=True)
+    config = saved.config
+    if options.address is not None:
+        config = dataclasses.replace(config, address=options.address)
+    encoder = encoder_argument(options.make_encoder, config, saved=True)
     api.Policy(path, checkpoint, **encoder)  # refuses settings of far larger networks than the weights are of
     start = Path.cwd()  # an environment may change it
-    trainer = api.make_trainer(made_by, env_id, saved.seed, options.device or saved.device, saved.config, **encoder)
+    trainer = api.make_trainer(made_by, env_id, saved.seed, options.device or saved.device, config, **encoder)
     try:
         trainer.load(_seen_from(start, options.resume))
         return _run(trainer, total_steps, path.parent, start, repeated(options.make_encoder))

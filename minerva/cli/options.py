@@ -142,6 +142,8 @@ class ResumeOptions:
     annealed learning rate follows the schedule of the longer run."""
     device: str | None = None
     """Device of the networks: auto, cpu, cuda, cuda:1, …; by default as before."""
+    address: str | None = None
+    """Address of the Ray cluster for a run with rollout workers, HOST:PORT; by default as before."""
     trust_env: bool = False
     """Make the environment that the checkpoint names even if that imports a module which is neither Gymnasium's nor
     Minerva's, or is given text that may name a file. Use it for checkpoints whose origin you know."""

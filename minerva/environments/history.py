@@ -128,3 +128,45 @@ class ActionHistory:
         self._dropped = [count < 0 for count in counts]
         self._segments = [[actions[end - n : end].copy()] for end, n in zip(ends, self._lengths, strict=True)]
         self._continued = [list(places) for places in state["continued"]]
+
+
+def without_older_actions(state: dict[str, Any], steps: int) -> dict[str, Any]:
+    """Return a state of environments with no more than the newest actions of each episode.
+
+    Args:
+        state: What a `BatchedEnvironment` returns; one without actions stays as it is.
+        steps: How many steps they have taken since the state before.
+    """
+    if "action_counts" not in state:
+        return state
+    whole = state["actions"].split([max(count, 0) for count in state["action_counts"]])
+    return {**state, "actions": torch.cat([actions[-steps:] for actions in whole])}
+
+
+class EpisodeActions:
+    """Put the actions of running episodes together again from states that lack the older ones."""
+
+    def __init__(self) -> None:
+        self._episodes: list[list[Tensor]] = []
+
+    def begin(self, state: dict[str, Any]) -> None:
+        """Begin with a whole state."""
+        if "action_counts" in state:
+            counts = [max(count, 0) for count in state["action_counts"]]
+            self._episodes = [[actions] for actions in state["actions"].split(counts)]
+
+    def add(self, state: dict[str, Any], steps: int) -> None:
+        """Add what `without_older_actions` has left of the next state, so many steps later."""
+        counts: list[int] = state.get("action_counts", [])
+        parts = state["actions"].split([min(max(count, 0), steps) for count in counts]) if counts else ()
+        for i, (count, actions) in enumerate(zip(counts, parts, strict=True)):
+            if count <= steps:  # the episode has begun since
+                self._episodes[i] = []
+            self._episodes[i].append(actions)
+
+    def whole(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the newest state with all actions."""
+        if "action_counts" not in state:
+            return state
+        self._episodes = [[torch.cat(parts)] if parts else [] for parts in self._episodes]
+        return {**state, "actions": torch.cat([part for parts in self._episodes for part in parts])}

@@ -12,7 +12,7 @@ from minerva.report.runs import RunRecord
 
 SAME_RESULT = frozenset(
     {
-        "checkpoint_interval", "checkpoint_minutes", "compile", "console", "eval_episodes", "eval_interval",
+        "address", "checkpoint_interval", "checkpoint_minutes", "compile", "console", "eval_episodes", "eval_interval",
         "full_tensorboard_log", "log_interval", "num_workers", "pool_threads", "tensorboard", "torch_threads",
         "vectorization", "wandb", "wandb_project",
     }

@@ -136,6 +136,25 @@ class RolloutBuffer:
             self._recurrent_state = recurrent_state
         self.position = t + 1
 
+    def fill(
+        self,
+        actions: NDArray[Any],
+        next_obs: NDArray[Any],
+        rewards: NDArray[Any],
+        terminated: NDArray[Any],
+        truncated: NDArray[Any],
+        restarting: NDArray[Any],
+        recurrent_state: NDArray[Any],
+    ) -> None:
+        """Store all steps from `position` on, which stays where it is; arguments as for `add`, of ``[k, N, ...]``."""
+        t, views = self.position, self._views
+        views["obs"][t + 1 :] = next_obs
+        views["episode_starts"][t + 1 :] = restarting
+        given = (actions, rewards, terminated, truncated, restarting)
+        for name, values in zip(_STEP_TENSORS, given, strict=True):
+            views[name][t:] = values
+        self._recurrent_state = recurrent_state
+
     def on(self, device: torch.device) -> RolloutBuffer:
         """Return the rollout on a device: itself if it is there already, else a copy to learn from."""
         if self.obs.device == device and self.rewards.device == device:

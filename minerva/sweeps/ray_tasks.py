@@ -7,7 +7,6 @@ nodes share: a task that is lost is submitted again, and resumes from the last c
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import select
 import signal
@@ -21,9 +20,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-# Read when Ray is imported: no report to its makers, and a run that asks for no GPU sees those there are.
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+from minerva.utils.ray_cluster import alive_nodes, connect, disconnect, knock
+
 try:
     import ray
     from ray import exceptions
@@ -35,7 +33,6 @@ from minerva.sweeps.executor import ClusterLostError, Ended, Executor, RunFolder
 from minerva.sweeps.local import PROGRAM, start_process
 from minerva.sweeps.spec import Resources
 
-_KNOCK_SECONDS = 10.0
 _PROBE_SECONDS = 60.0
 _CAPACITY_SECONDS = 2.0  # between two looks at how large the cluster is
 _HEAD_SECONDS = 30.0  # without an answer from the head node; after 60, Ray ends the process without an exception
@@ -84,18 +81,7 @@ class RayExecutor(Executor):
         Raises:
             ValueError: There is none, a node of it does not see the folder, or no node is large enough.
         """
-        if not ray.is_initialized():
-            where = f"at {self._address}" if self._address else "to which this machine belongs"
-            try:
-                if self._address is not None:
-                    _knock(self._address)
-                ray.init(address=self._address or "auto", log_to_driver=False, logging_level=logging.ERROR)
-            except (OSError, RuntimeError, ValueError, AssertionError) as error:
-                raise ValueError(
-                    f"address: there is no Ray cluster {where} that can be used ({_first_line(error)}); start one with "
-                    "`ray start --head`, and this command on one of its nodes."
-                ) from error
-            self._opened = True
+        self._opened = connect(self._address)
         self._head = ray.get_runtime_context().gcs_address
         self._check_nodes()
         self._token = folder / f".shared-{uuid.uuid4().hex}"
@@ -109,7 +95,7 @@ class RayExecutor(Executor):
         if now >= self._next_count:
             self._next_count = now + _CAPACITY_SECONDS
             # Not asked while the head node is silent: Ray would wait for its answer.
-            self._room = sum(_fit(node, resources) for node in _nodes()) if self._head_answers(now) else 0
+            self._room = sum(_fit(node, resources) for node in alive_nodes()) if self._head_answers(now) else 0
         return len(self._tasks) < min(self._room, self._jobs or self._room)
 
     def submit(self, run: RunFolder, resources: Resources) -> None:
@@ -148,7 +134,8 @@ class RayExecutor(Executor):
         with suppress(OSError, AttributeError):
             self._token.unlink()
         if self._opened:
-            ray.shutdown()
+            self._opened = False
+            disconnect()
 
     def _head_answers(self, now: float) -> bool:
         """Return whether the head node answers.
@@ -157,7 +144,7 @@ class RayExecutor(Executor):
             ClusterLostError: It has not for a while.
         """
         try:
-            _knock(self._head)
+            knock(self._head)
         except OSError as error:
             self._silent_since = now if self._silent_since is None else self._silent_since
             if time.monotonic() - self._silent_since < _HEAD_SECONDS:
@@ -185,7 +172,7 @@ class RayExecutor(Executor):
             return Ended(path, 1, f"its task failed: {_last_line(error)}")
 
     def _check_nodes(self) -> None:
-        cores, gpus = ([node["Resources"].get(name, 0) for node in _nodes()] for name in ("CPU", "GPU"))
+        cores, gpus = ([node["Resources"].get(name, 0) for node in alive_nodes()] for name in ("CPU", "GPU"))
         for name, most, wanted in zip(Resources._fields, (max(cores), max(gpus)), self._resources, strict=True):
             if wanted > most:
                 raise ValueError(f"{name}: the cluster's largest node has {most:g}, got {wanted:g}; ask for less.")
@@ -198,7 +185,7 @@ class RayExecutor(Executor):
         """
         self._token.write_text(socket.gethostname(), encoding="utf-8")
         asked = {}
-        for node in _nodes():
+        for node in alive_nodes():
             only = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             answer = folder / f".answer-{node['NodeID']}"
             options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": only}
@@ -209,7 +196,7 @@ class RayExecutor(Executor):
                 shared = ray.get(task, timeout=0) and answer.exists()
                 problem = "does not see it"
             except exceptions.RayError as error:
-                died = all(node["NodeID"] != other["NodeID"] for other in _nodes())  # while it was asked
+                died = all(node["NodeID"] != other["NodeID"] for other in alive_nodes())  # while it was asked
                 shared, problem = died, f"did not answer ({type(error).__name__})"
             answer.unlink(missing_ok=True)
             if not shared:
@@ -218,18 +205,6 @@ class RayExecutor(Executor):
                     f"out: must be in a file system that all nodes of the cluster share, got {folder}, but node "
                     f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}) {problem}; choose another folder."
                 )
-
-
-def _knock(address: str) -> None:
-    """Check that something answers at an address; Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ValueError("an address is HOST:PORT, such as 127.0.0.1:6379")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
-
-
-def _nodes() -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _fit(node: dict[str, Any], resources: Resources) -> int:
@@ -323,10 +298,6 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[Callable[[float], int
         yield sleep
     finally:
         os.close(descriptor)
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
 
 
 def _last_line(error: BaseException) -> str:

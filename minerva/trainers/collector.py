@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,15 +11,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from minerva.environments import BatchedEnvironment, RewardNormalizer, Step
+from minerva.environments.base import Rows
 from minerva.storage.replay import ReplayBuffer
 from minerva.storage.rollout import RolloutBuffer
 from minerva.utils.ranks import ALONE, Ranks
 from minerva.utils.running_norm import FrozenNorm, RunningNorm
-from minerva.utils.structure import anything, check, expect, optional
+from minerva.utils.structure import Check, anything, check, expect, optional
 
 Act = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
 """How to act, as `minerva.trainers.actor.Actor`: from normalized observations, recurrent states and where episodes
 begin to actions, the states after them, and log-probabilities or None."""
+
+
+class ObsNormalizer(Protocol):
+    """What a collector needs of an observation normalizer."""
+
+    def see(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Take in an array ``[B, O]`` and return it normalized."""
+        ...
 
 
 class RolloutCollector:
@@ -29,8 +38,8 @@ class RolloutCollector:
         env: The environments.
         rollout: The buffer.
         actor: How to act.
-        obs_normalizer: Takes in every observation once and normalizes it with the statistics of that moment; with
-            several processes, with those from before the rollout.
+        obs_normalizer: Takes in every observation once and normalizes it: a `RunningNorm` with the statistics of that
+            moment, a `FrozenNorm`, which several processes need, with those from before the rollout.
         reward_normalizer: The same for rewards, restarting steps left out, of the environments of all processes. It
             runs when the rollout is full; until then the buffer holds raw rewards.
         ranks: The processes that collect a rollout together, each of its own environments.
@@ -41,7 +50,7 @@ class RolloutCollector:
         env: BatchedEnvironment,
         rollout: RolloutBuffer,
         actor: Act,
-        obs_normalizer: RunningNorm | None,
+        obs_normalizer: ObsNormalizer | None,
         reward_normalizer: RewardNormalizer | None,
         ranks: Ranks = ALONE,
     ) -> None:
@@ -49,18 +58,25 @@ class RolloutCollector:
         self.rollout = rollout
         self.actor = actor
         self._ranks = ranks
+        self._merges = ranks.count > 1  # rewards are normalized in `merge`
         self._own = slice(ranks.rank * env.num_envs, (ranks.rank + 1) * env.num_envs)  # of all environments
-        self._frozen = FrozenNorm(obs_normalizer) if ranks.count > 1 and obs_normalizer is not None else None
-        self._obs_normalizer = self._frozen or obs_normalizer
+        self._frozen = obs_normalizer if isinstance(obs_normalizer, FrozenNorm) else None
+        self._obs_normalizer = obs_normalizer
         self._reward_normalizer = reward_normalizer
         self._on_gpu = rollout.obs.device.type != "cpu"
         self._chosen: tuple[Any, Any] | None = None  # actions and recurrent state, until their step has succeeded
         self._staging: Tensor | None = None  # page-locked memory, from which a GPU copies by itself
 
-    def begin(self) -> None:
-        """Start the first episodes of a run."""
+    def begin(self) -> Rows:
+        """Start the first episodes of a run; return their raw observations, ``[N, O]``."""
         self._chosen = None
-        self.rollout.begin(torch.as_tensor(self._normalize(self.env.reset())))
+        observations = self.env.reset()
+        self.rollout.begin(torch.as_tensor(self._normalize(observations)))
+        return observations
+
+    def wait(self, stopping: Callable[[], bool]) -> bool:
+        """Return whether a step can be taken; a collector that waits for other processes stops where it should."""
+        return True
 
     def step(self) -> Step:
         """Step all environments once. If one of them fails, nothing is stored but the actions, for the next attempt."""
@@ -79,19 +95,19 @@ class RolloutCollector:
             step.restarting,
             recurrent_state,
         )
-        if rollout.full and self._reward_normalizer is not None and self._ranks.count == 1:
+        if rollout.full and self._reward_normalizer is not None and not self._merges:
             self._normalize_rewards(self._reward_normalizer)
         return step
 
     def merge(self) -> None:
-        """Bring the normalizers of all processes up to date with the full rollout of each; for one, they are.
+        """Bring the normalizers up to date with the full rollouts of all processes; where one collects, they are.
 
         Not in `step`: there, another process may fail and not come.
         """
         if self._frozen is not None:
             for moments in self._ranks.gather(self._frozen.take()):
                 self._frozen.norm.merge(moments)
-        if self._reward_normalizer is not None and self._ranks.count > 1:
+        if self._reward_normalizer is not None and self._merges:
             carried = self._reward_normalizer.discounted_return
             carried.copy_(self._ranks.whole(carried[self._own]))
             self._normalize_rewards(self._reward_normalizer)
@@ -131,11 +147,15 @@ class RolloutCollector:
         rollout = self.rollout
         chosen = optional([rollout.actions[0], rollout.recurrent_state])
         parts = {"env": self.env.check_state, "rollout": rollout.check_state, "chosen": chosen}
-        check(state, {**self.state_dict(), **parts}, name)
+        check(state, {**self.state_dict(), **parts, **self._own_checks(state)}, name)
+
+    def _own_checks(self, state: Any) -> dict[str, Check]:
+        """Return checks of what a kind of collector adds to the state; they run after the others."""
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Load a saved state; return a sentence where the environments could not restore theirs exactly."""
-        self.rollout.load_state_dict(state["rollout"])
+        self._load_rollout(state)
         chosen = state["chosen"]
         device = self.rollout.obs.device
         self._chosen = None
@@ -149,6 +169,14 @@ class RolloutCollector:
         note = self.env.load_state_dict(state["env"])
         self._truncate_lost_episodes()
         return note
+
+    def _load_rollout(self, state: dict[str, Any]) -> None:
+        self.rollout.load_state_dict(state["rollout"])
+
+    @property
+    def _collected(self) -> int:
+        """Steps of the rollout that the environments have taken."""
+        return self.rollout.position
 
     def check_reward_statistics(self, state: Any, name: str) -> None:
         """Check the reward normalizer in another collector's state, which may be one of more environments."""
@@ -165,12 +193,12 @@ class RolloutCollector:
 
     def _truncate_lost_episodes(self) -> None:
         """Mark the newest step as truncated in environments that could not restore their episodes."""
-        rollout = self.rollout
+        rollout, collected = self.rollout, self._collected
         fresh = torch.from_numpy(self.env.restarts_next)
-        if rollout.position > 0:
-            t = rollout.position - 1
+        if collected > 0:
+            t = collected - 1
             rollout.truncated[t, fresh & (rollout.terminated[t] == 0)] = 1
-        up_to_date = rollout.position == 0 or (rollout.full and self._ranks.count == 1)
+        up_to_date = collected == 0 or (rollout.full and not self._merges)
         if self._reward_normalizer is not None and up_to_date:
             self._reward_normalizer.discounted_return[self._own][fresh] = 0
 
@@ -204,6 +232,10 @@ class ReplayCollector:
         self._chosen = None
         self.replay.begin(self._take_in(self.env.reset()))
 
+    def wait(self, stopping: Callable[[], bool]) -> bool:
+        """Return whether a step can be taken; a collector that waits for other processes stops where it should."""
+        return True
+
     def act(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Choose the next step's actions with the policy as it is now, unless they are chosen already."""
         if self._chosen is None:
@@ -219,16 +251,20 @@ class ReplayCollector:
         actions, log_probs = self.act()
         step = self.env.step(actions)
         self._chosen = None
+        self._take_in(step.observations)
+        self._add(actions, step, log_probs)
+        return step
+
+    def _add(self, actions: NDArray[np.float32], step: Step, log_probs: NDArray[np.float32]) -> None:
         self.transitions += self.replay.add(
             actions,
-            self._take_in(step.observations),
+            step.observations,
             step.rewards,
             step.terminated,
             step.truncated,
             step.restarting,
             None if self.replay.log_probs is None else log_probs,
         )
-        return step
 
     def _take_in(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         if self._obs_normalizer is not None:
@@ -248,7 +284,11 @@ class ReplayCollector:
         """Raise a `StructureError` if a loaded state cannot be one of this collector; nothing is changed."""
         replay = self.replay
         chosen = optional([torch.from_numpy(replay.actions[0]), torch.from_numpy(replay.rewards[0])])
-        check(state, {**self.state_dict(), "env": self.env.check_state, "chosen": chosen}, name)
+        check(state, {**self.state_dict(), "env": self.env.check_state, "chosen": chosen, **self._own_checks()}, name)
+
+    def _own_checks(self) -> dict[str, Check]:
+        """Return checks of what a kind of collector adds to the state."""
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:
         """Load a saved state; return a sentence where the environments could not restore theirs exactly."""

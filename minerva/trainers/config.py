@@ -23,6 +23,8 @@ MAX_ENVS = 2**16
 """Environments are Python objects of 50 kB and more, made one after the other."""
 MAX_THREADS = 1024
 """OpenMP ends the process where the operating system refuses it a thread."""
+MAX_WORKERS = 2**14
+"""Each is a process."""
 MAX_ROLLOUT_STEPS = 10**7
 """Each step of a rollout has a view of its own in Python."""
 MAX_ROWS = 2**31 - 1
@@ -34,8 +36,8 @@ MAX_REPEATS = 100_000
 
 FREE_FIELDS = frozenset(
     {
-        "checkpoint_interval", "checkpoint_minutes", "console", "full_tensorboard_log", "num_workers", "tensorboard",
-        "vectorization", "wandb", "wandb_project",
+        "address", "checkpoint_interval", "checkpoint_minutes", "console", "full_tensorboard_log", "num_workers",
+        "tensorboard", "vectorization", "wandb", "wandb_project",
     }
 )  # fmt: skip
 """Fields that may differ when a run is started or resumed again: they change neither weights nor logged values."""
@@ -68,6 +70,18 @@ class RunConfig:
     """Arguments for the environment's constructor."""
     obs_clip: PositiveFloat = 10.0
     """Observations that are normalized (normalize_obs) are clipped to this many standard deviations."""
+
+    # Workers
+
+    rollout_workers: Annotated[int, Range(1, MAX_WORKERS)] | None = None
+    """Let so many processes on Ray collect experience, each with its share of the environments and a copy of the
+    policy. The result depends on their number, not on where they run. By default there are none."""
+    asynchronous: bool = False
+    """For MPO with rollout_workers: learner and workers do not wait for each other. The ratio of updates to steps is
+    kept; two runs of one seed differ."""
+    address: str | None = None
+    """Address of the Ray cluster for rollout_workers, HOST:PORT. By default RAY_ADDRESS or, without it, a Ray that is
+    started on this machine for the run."""
 
     # Evaluation
 
@@ -123,6 +137,27 @@ class RunConfig:
             )
         if self.full_tensorboard_log and not self.tensorboard:
             raise ValueError("full_tensorboard_log: needs tensorboard, got True without it; switch both on.")
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        count = self.rollout_workers
+        if count is not None and self.num_envs % count:
+            raise ValueError(
+                f"num_envs: must be divisible by rollout_workers = {count}, which share the environments, got "
+                f"{self.num_envs}; try {-(-self.num_envs // count) * count}."
+            )
+        host, _, port = (self.address or "127.0.0.1:6379").rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(
+                f"address: must be HOST:PORT, such as 127.0.0.1:6379, got {self.address!r}; `ray start --head` prints "
+                "it."
+            )
+        for name in ("asynchronous", "address"):
+            if count is None and getattr(self, name):
+                raise ValueError(
+                    f"{name}: needs rollout_workers, got {getattr(self, name)!r} without them; give their number, or "
+                    f"leave {name} out."
+                )
 
     def check_ranks(self, count: int) -> None:
         """Raise a `ValueError` if a run with these settings cannot be trained by so many processes together."""
@@ -211,8 +246,18 @@ class OnPolicyConfig(RunConfig):
             raise ValueError("lstm_layer_norm: needs lstm_units, got True without them; give both.")
         if self.lstm_units and self.compile is True:
             raise ValueError("compile: True is not for recurrent policies (lstm_units); use 'auto' or False.")
+        if self.asynchronous:
+            raise ValueError(
+                "asynchronous: is for mpo, whose replay buffer may hold experience of older policies, got True; leave "
+                "it out: this algorithm learns from rollouts of its newest policy."
+            )
 
     def check_ranks(self, count: int) -> None:
+        if self.rollout_workers is not None:
+            raise ValueError(
+                f"rollout_workers: are for a run of one process, got {self.rollout_workers} with {count} processes "
+                "(torchrun); leave them out, or start without torchrun."
+            )
         if self.num_envs % count:
             raise ValueError(
                 f"num_envs: must be divisible by the number of processes that share them, {count}, got "
@@ -268,6 +313,8 @@ class OffPolicyConfig(RunConfig):
     overlap: bool = False
     """Choose the next action before a round of updates, not after it: a GPU then learns while the environments are
     stepped. The policy that acts is one round older."""
+    segment_steps: Rows = 32
+    """Steps per environment that a rollout worker takes with one copy of the policy (rollout_workers)."""
     n_step: Rows = 1
     """Rewards that a target sums before it bootstraps."""
     normalize_obs: bool = False
@@ -301,5 +348,10 @@ class OffPolicyConfig(RunConfig):
                 f"{total_steps:,}: nothing would be learned."
             )
 
+    @property
+    def envs_per_step(self) -> int:
+        """Environments that are stored together: all, or those of one asynchronous worker."""
+        return self.num_envs // (self.rollout_workers or 1) if self.asynchronous else self.num_envs
+
     def final_step(self, total_steps: int) -> int:
-        return -(-total_steps // self.num_envs) * self.num_envs
+        return -(-total_steps // self.envs_per_step) * self.envs_per_step

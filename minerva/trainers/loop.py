@@ -18,7 +18,7 @@ def on_policy_loop(trainer: OnPolicyTrainer, run: Run, total_updates: int) -> No
     while run.state.updates < total_updates and not run.stopping():
         if rollout.position == 0:
             run.callbacks.on_rollout_start(trainer)
-        while not rollout.full and not run.stopping():
+        while not rollout.full and not run.stopping() and trainer.collector.wait(run.stopping):
             trainer.last_step = trainer.collector.step()
             run.step_done(trainer.last_step)
         if run.stopping():
@@ -48,7 +48,7 @@ def off_policy_loop(trainer: OffPolicyTrainer, run: Run, total_steps: int) -> No
                 metrics = trainer.update(count)
             run.update_done(metrics)
             run.callbacks.on_rollout_start(trainer)
-        if run.state.env_steps >= total_steps or run.stopping():
+        if run.state.env_steps >= total_steps or run.stopping() or not trainer.collector.wait(run.stopping):
             break
         trainer.last_step = trainer.collector.step()
         run.step_done(trainer.last_step)

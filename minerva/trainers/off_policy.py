@@ -72,15 +72,28 @@ class OffPolicyTrainer(Trainer):
         self.replay_order = np.random.default_rng(spawn_seed(seed, "replay_order"))
         self.replay = self._make_replay()
         normalizer = self.agent.obs_normalizer
-        normalizer_or_none = normalizer if isinstance(normalizer, RunningNorm) else None
-        self.collector = ReplayCollector(self.env, self.replay, self.actor, normalizer_or_none)
+        with self.close_envs_on_error():
+            self.collector = self._make_collector(normalizer if isinstance(normalizer, RunningNorm) else None)
         self.schedule = UpdateSchedule(self.config.update_after)
+
+    def _make_collector(self, normalizer: RunningNorm | None) -> ReplayCollector:
+        config = self.config
+        if config.rollout_workers is None:
+            return ReplayCollector(self.env, self.replay, self.actor, normalizer)
+        from minerva.trainers.segment_collectors import SegmentReplayCollector, prepared_workers
+
+        workers = prepared_workers(self, config.segment_steps, log_probs=self.stores_log_probs)
+        return SegmentReplayCollector(workers, self.replay, self.actor, normalizer, config.asynchronous)
 
     def _make_replay(self) -> ReplayBuffer:
         config = self.config
         try:
             return ReplayBuffer(
-                config.replay_size, config.num_envs, self.env.observation_dim, self.action_dim, self.stores_log_probs
+                config.replay_size,
+                config.envs_per_step,
+                self.env.observation_dim,
+                self.action_dim,
+                self.stores_log_probs,
             )
         except MemoryError as error:
             self.close()
@@ -163,12 +176,12 @@ class OffPolicyTrainer(Trainer):
 
     @property
     def unit(self) -> str:
-        return f"steps of {self.config.num_envs:,} environments"
+        return f"steps of {self.config.envs_per_step:,} environments"
 
     @property
     def act_before_update(self) -> bool:
         """Whether the next action is chosen before the updates that are due."""
-        return self.config.overlap
+        return self.config.overlap and self.config.rollout_workers is None
 
     def between_updates(self) -> bool:
         return self.env_steps == self.schedule.round_step

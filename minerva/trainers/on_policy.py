@@ -30,7 +30,7 @@ from minerva.trainers.trainer import ROWS_PER_THREAD, Trainer
 from minerva.utils.cores import usable_cores
 from minerva.utils.modes import changes_buffers, is_pure
 from minerva.utils.ranks import Ranks
-from minerva.utils.running_norm import RunningNorm
+from minerva.utils.running_norm import FrozenNorm, RunningNorm
 from minerva.utils.seeding import spawn_seed, torch_generator, torch_generator_state
 
 
@@ -81,7 +81,9 @@ class OnPolicyTrainer(Trainer):
         **fields: Fields of the config, on top of `config`.
     """
 
-    resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs", "rollout_steps", "normalize_reward", "optimizer_type")
+    resumed_fields: ClassVar[tuple[str, ...]] = (
+        "num_envs", "rollout_workers", "rollout_steps", "normalize_reward", "optimizer_type",
+    )  # fmt: skip
     config: OnPolicyConfig
     updater: Updater
     """How the algorithm learns from rollouts."""
@@ -110,26 +112,32 @@ class OnPolicyTrainer(Trainer):
         self.minibatch_order = torch_generator(own_seed, "minibatch_order")
         self.layer_noise = torch_generator(own_seed, "layer_noise", self.device)  # of an encoder with Dropout, say
         self.actor = Actor(self.agent.policy, own_seed)
-        env, normalizer, takes_bytes = self.env, self.agent.obs_normalizer, self.agent.policy.takes_bytes
-        as_bytes = env.observation_dtype == np.uint8 and takes_bytes
         with self.close_envs_on_error():
-            rollout = RolloutBuffer(
-                config.rollout_steps,
-                env.num_envs,
-                env.observation_dim,
-                self.action_dim,
-                self.actor.device,
-                self.agent.state_dim,
-                torch.uint8 if as_bytes else torch.float32,
-            )
-        self.collector = RolloutCollector(
-            env,
-            rollout,
-            self.actor,
-            normalizer if isinstance(normalizer, RunningNorm) else None,
-            RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None,
-            self.ranks,
+            self.collector = self._make_collector()
+
+    def _make_collector(self) -> RolloutCollector:
+        config, env, agent = self.config, self.env, self.agent
+        as_bytes = env.observation_dtype == np.uint8 and agent.policy.takes_bytes
+        rollout = RolloutBuffer(
+            config.rollout_steps,
+            env.num_envs,
+            env.observation_dim,
+            self.action_dim,
+            self.actor.device if config.rollout_workers is None else torch.device("cpu"),
+            agent.state_dim,
+            torch.uint8 if as_bytes else torch.float32,
         )
+        rewards = RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None
+        running = agent.obs_normalizer if isinstance(agent.obs_normalizer, RunningNorm) else None
+        if config.rollout_workers is None and self.ranks.count == 1:
+            return RolloutCollector(env, rollout, self.actor, running, rewards)
+        frozen = None if running is None else FrozenNorm(running)
+        if config.rollout_workers is None:
+            return RolloutCollector(env, rollout, self.actor, frozen, rewards, self.ranks)
+        from minerva.trainers.segment_collectors import SegmentRolloutCollector, prepared_workers
+
+        workers = prepared_workers(self, config.rollout_steps)
+        return SegmentRolloutCollector(workers, rollout, self.actor, frozen, rewards)
 
     def _check_encoder(self) -> None:
         """Refuse what cannot be done with an encoder with Dropout or BatchNorm.

@@ -63,6 +63,7 @@ class Trainer(ABC):
         run_state: How far the run has come.
         last_step: What the newest step of the environments returned.
         ranks: The processes that train this run together; nearly always this one alone.
+        shapes: What shapes the agent's networks, besides the config.
         acceleration: How updates run; chosen when the run's length is known, and kept to its end.
     """
 
@@ -169,20 +170,22 @@ class Trainer(ABC):
         return ", ".join(f"{name} = {value}" for name, value in sizes.items() if value is not None)
 
     def _make_environment(self, env: str | EnvFactory) -> environments.BatchedEnvironment:
-        own = self.config.num_envs // self.ranks.count
-        return environments.make(
-            env,
-            own,
-            self.seed,
-            self.config.vectorization,
-            self.config.num_workers,
-            self.config.env_kwargs,
-            self.drops_non_finite,
-            self.config.backend,
-            self.config.pool_threads,
-            self.ranks.rank * own,
-            self.config.num_envs,
-        )
+        config, workers = self.config, self.config.rollout_workers
+        own = config.num_envs // (workers or self.ranks.count)
+        arguments: dict[str, Any] = {
+            "env": env, "num_envs": own, "seed": self.seed, "vectorization": config.vectorization,
+            "num_workers": config.num_workers, "env_kwargs": config.env_kwargs,
+            "allow_non_finite": self.drops_non_finite, "backend": config.backend, "pool_threads": config.pool_threads,
+            "total": config.num_envs,
+        }  # fmt: skip
+        if workers is None:
+            return environments.make(**arguments, first=self.ranks.rank * own)
+        from minerva.trainers.rollout_workers import start_workers
+
+        return start_workers(workers, arguments, config.address, self._tell_of_worker)
+
+    def _tell_of_worker(self, text: str, inexact: bool) -> None:
+        (self.warn if inexact else self.say)(text)
 
     def make_evaluator(self) -> Evaluator:
         """Build what runs evaluations, with the seed as it is now."""
@@ -191,9 +194,10 @@ class Trainer(ABC):
 
     def _make_agent(self, make_encoder: MakeEncoder | None = None) -> BaseAgent:
         env = self.env
-        shapes = Shapes(env.raw_observation_space, env.action_space, env.observation_dim, env.mask_dim, make_encoder)
+        spaces = (env.raw_observation_space, env.action_space)
+        self.shapes = Shapes(*spaces, env.observation_dim, env.mask_dim, make_encoder)
         with initialization_seed(self.seed), self.close_envs_on_error():
-            return self.build_agent(self.config, shapes, self.device)
+            return self.build_agent(self.config, self.shapes, self.device)
 
     def _check_spaces(self) -> int:
         """Return A.
@@ -298,6 +302,13 @@ class Trainer(ABC):
             self._run.warn(text)
         else:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    def say(self, text: str) -> None:
+        """Tell the user how the run proceeds, and note it in ``notes.log``; if no run is open, when the next starts."""
+        if self._run is not None:
+            self._run.say(text)
+        else:
+            self.notes.append(text)
 
     # Training
 

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import json
 import math
+import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from minerva.trainers.config import RunConfig
 from minerva.trainers.mpo.config import MPOConfig
 from minerva.trainers.ppo import config as ppo_config
 from minerva.trainers.ppo.config import PPOConfig
+from minerva.trainers.ppo.trainer import PPOTrainer
 from minerva.trainers.vmpo.config import VMPOConfig
 from minerva.utils.schedules import NonNegativeSchedule, PositiveSchedule
 
@@ -249,3 +251,53 @@ def test_bad_schedules(fields: dict[str, Any], message: str) -> None:
 def test_schedules_at_the_edge(fields: dict[str, Any]) -> None:
     config = Scheduled(**fields)
     assert {name: getattr(config, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "message"),
+    [
+        (
+            PPOConfig,
+            {"num_envs": 6, "rollout_workers": 4},
+            "num_envs: must be divisible by rollout_workers = 4, which share the environments, got 6; try 8.",
+        ),
+        (
+            VMPOConfig,
+            {"num_envs": 2, "rollout_workers": 2, "asynchronous": True},
+            "asynchronous: is for mpo, whose replay buffer may hold experience of older policies, got True; leave it "
+            "out: this algorithm learns from rollouts of its newest policy.",
+        ),
+        (
+            MPOConfig,
+            {"asynchronous": True},
+            "asynchronous: needs rollout_workers, got True without them; give their number, or leave asynchronous out.",
+        ),
+        (
+            MPOConfig,
+            {"address": "127.0.0.1:6379"},
+            "address: needs rollout_workers, got '127.0.0.1:6379' without them; give their number, or leave address "
+            "out.",
+        ),
+        (
+            PPOConfig,
+            {"address": "somewhere", "rollout_workers": 1},
+            "address: must be HOST:PORT, such as 127.0.0.1:6379, got 'somewhere'; `ray start --head` prints it.",
+        ),
+    ],
+)
+def test_rollout_workers_that_cannot_be_are_refused(config: Any, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        config(**fields)
+    assert str(caught.value) == message
+
+
+def test_rollout_workers_and_torchrun_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match=r"^rollout_workers: are for a run of one process, got 2 with 3 processes"):
+        PPOConfig(num_envs=6, rollout_workers=2).check_ranks(3)
+
+
+def test_without_ray_rollout_workers_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "minerva.trainers.rollout_workers", raising=False)
+    with pytest.raises(ValueError, match=r'^rollout_workers: needs Ray, .*pip install "minerva-rl\[ray\]"\.$'):
+        PPOTrainer("Pendulum-v1", num_envs=2, rollout_workers=2)

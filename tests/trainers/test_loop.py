@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,11 @@ class FakeTrainer:
         self.run_state = RunState()
         self.last_step: Step | None = None
         self.collector: Any = self
+        self.waits_in_vain = self.waited = False
+
+    def wait(self, stopping: Callable[[], bool]) -> bool:
+        self.waited = self.waits_in_vain
+        return not (self.waits_in_vain and stopping())
 
     def step(self) -> Step:
         self.events.append("step")
@@ -39,7 +44,8 @@ class FakeRun(Callback):
         self.callbacks = CallbackList(self)
 
     def stopping(self) -> bool:
-        return self.stop_after is not None and self.trainer.events.count("step") >= self.stop_after
+        stopped = self.stop_after is not None and self.trainer.events.count("step") >= self.stop_after
+        return stopped or self.trainer.waited
 
     def step_done(self, step: Step) -> None:
         assert self.trainer.last_step is step
@@ -124,6 +130,14 @@ def test_no_updates_left_means_no_step() -> None:
     trainer.run_state.updates = 2
     on_policy(trainer, FakeRun(trainer), 2)
     assert trainer.events == []
+
+
+def test_a_run_that_stops_while_a_step_is_awaited_takes_none() -> None:
+    cases: list[tuple[FakeTrainer, Any]] = [(FakeOnPolicy(), on_policy), (FakeOffPolicy(False), off_policy)]
+    for trainer, loop in cases:
+        trainer.waits_in_vain = True
+        loop(trainer, FakeRun(trainer), 20)
+        assert trainer.events == ["start"]
 
 
 def test_left_and_entered_again_at_any_step() -> None:

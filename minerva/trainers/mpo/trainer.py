@@ -34,7 +34,9 @@ class MPOTrainer(OffPolicyTrainer):
     fixed_fields: ClassVar[tuple[str, ...]] = (
         "policy_layer_sizes", "critic_layer_sizes", "normalize_obs", "obs_clip",
     )  # fmt: skip
-    resumed_fields: ClassVar[tuple[str, ...]] = ("num_envs", "replay_size", "use_retrace", "optimizer_type")
+    resumed_fields: ClassVar[tuple[str, ...]] = (
+        "num_envs", "rollout_workers", "asynchronous", "replay_size", "use_retrace", "optimizer_type",
+    )  # fmt: skip
     worth_compiling: ClassVar[dict[str, int]] = {"cpu": 20_000, "cuda": 100_000}
     config: MPOConfig
     agent: MPOAgent
