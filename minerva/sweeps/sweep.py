@@ -379,7 +379,9 @@ class Sweep:
             deadline = time.monotonic() + 60
             while self._running and time.monotonic() < deadline:
                 for ended in self._executor.wait(_WAIT_SECONDS):
-                    self._running.pop(ended.path.relative_to(self._folder).as_posix(), None)
+                    folder = ended.path.relative_to(self._folder).as_posix()
+                    if self._running.pop(folder, None) is not None:
+                        self._runs[folder].state = "stopped"
             self._executor.stop(kill=True)
 
 
