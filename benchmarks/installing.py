@@ -35,7 +35,7 @@ NEEDS = {
 PAGES = [
     "minerva train ppo --env ALE/Pong-v5",
     "minerva train ppo --env Pendulum-v1 --tensorboard",
-    "WANDB_MODE=offline minerva train ppo --env Pendulum-v1 --wandb my-project",
+    "minerva train ppo --env Pendulum-v1 --wandb offline",
     "minerva sweep spec.toml --on ray",
 ]
 # What the commands of README read: the first specification of each page, made small.

@@ -99,23 +99,21 @@ def table(algo: str) -> str:
 
 
 def general_table(budgets: tuple[int, ...] = (100_000, 300_000)) -> str:
-    """Make the Markdown table of tasks without a preset: what an algorithm's defaults and its general preset reach."""
-    before, after = (HERE / "results" / "general" / name for name in ("before", "after"))
-    algorithms = [algo for algo in ALGORITHMS if (after / algo).is_dir()]
-    columns = [f"{ALGORITHMS[algo]}, {name}" for algo in algorithms for name in ("defaults", "general preset")]
+    """Make the Markdown table of tasks without a preset: each seed, with the defaults and with the general preset."""
+    folder = HERE / "results" / "general"
+    columns = {
+        f"{title}, {name}": folder / part / algo
+        for algo, title in ALGORITHMS.items()
+        for part, name in (("before", "defaults"), ("after", "general preset"))
+        if (folder / part / algo).is_dir()
+    }
+    tasks = sorted({read(file)[0]["env"] for part in columns.values() for file in part.glob("*/runs.csv")})
     lines = [f"| {' | '.join(['task', 'steps', *columns])} |", "| --- " * (2 + len(columns)) + "|"]
-    tasks = dict.fromkeys(found[0]["env"] for file in sorted(after.glob("*/*/runs.csv")) if (found := read(file)))
     for task in tasks:
         for budget in budgets:
-            cells = [
-                ", ".join(
-                    f"{result.mean_return:.4g}" for result in results(folder / algo / task.replace("/", "-"), budget)
-                )
-                for algo in algorithms
-                for folder in (before, after)
-            ]
-            if any(cells):
-                lines.append(f"| {' | '.join([task, f'{budget:,}', *cells])} |")
+            found = [results(part / task.replace("/", "-"), budget) for part in columns.values()]
+            cells = [", ".join(f"{result.mean_return:.0f}" for result in seeds) for seeds in found]
+            lines.append(f"| {' | '.join([task, f'{budget:,}', *cells])} |")
     return "\n".join(lines)
 
 

@@ -146,6 +146,13 @@ def curves(algo: str, uri: str) -> str:
     return figures.panels(_folder(algo), goals)
 
 
+GENERAL = """
+Five tasks on which nothing was tuned, returns of three seeds (401 to 403): with the config's defaults (`--preset none`), and as
+`minerva train` trains a task that has no preset. PPO's general preset is its defaults. MPO's is not measured yet: its updates need a GPU
+or many cores.
+""".strip()
+
+
 def results_page() -> str:
     """Make the results page: the tables, then the text of benchmarks/results/README.md."""
     text = (summary.HERE / "results" / "README.md").read_text(encoding="utf-8")
@@ -155,6 +162,7 @@ def results_page() -> str:
     parts = ["# Results", "These tables are made from the data in `benchmarks/results/` when this site is built."]
     for algo, name in summary.ALGORITHMS.items():
         parts += [f"## {name}: results {{ #{algo}-table }}", results(algo, ""), shortfalls(algo, "")]
+    parts += ["## Tasks without a preset", GENERAL, summary.general_table()]
     return "\n\n".join([*parts, rest.strip()]) + "\n"
 
 
