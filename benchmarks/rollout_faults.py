@@ -5,7 +5,8 @@
 Each case trains on a Ray cluster of two nodes, to which the workers belong, and a head without cores, where the
 learner is; all on this machine, by three `ray start`s. It is trained undisturbed; with a worker's process killed in the
 middle; with a node killed that has at least one of its workers; and with the learner killed and resumed. Runs are
-compared part by part, as `benchmarks.kill_and_resume` does it.
+compared part by part, as `benchmarks.kill_and_resume` does it. Cases that the file holds already, of other algorithms,
+numbers of workers or faults, are kept.
 """
 
 from __future__ import annotations
@@ -108,6 +109,13 @@ def main() -> None:
         "hardware": hardware(),
         "cases": [],
     }
+    if options.out.exists():
+        chosen = (options.algos, options.workers, options.faults)
+        table["cases"] = [
+            row
+            for row in json.loads(options.out.read_text())["cases"]
+            if not all(row[name] in some for name, some in zip(("algo", "workers", "fault"), chosen, strict=True))
+        ]
     rng = np.random.default_rng(options.seed)
     cluster = Cluster(root, cores=CORES, head_cores=0)
     try:
@@ -126,7 +134,15 @@ def main() -> None:
                 run_undisturbed(case, folder / "undisturbed")
                 for fault in options.faults:
                     kill = Kill(int(rng.integers(2, 9)) * ENVS * STEPS, float(rng.uniform(0, 0.1)))
-                    row = {"algo": algo, "workers": count, "fault": fault, "at": kill.step, "error": None, "said": []}
+                    row = {
+                        "algo": algo,
+                        "workers": count,
+                        "fault": fault,
+                        "commit": table["commit"],
+                        "at": kill.step,
+                        "error": None,
+                        "said": [],
+                    }
                     complete(cluster)
                     try:
                         row["said"] = run_case(case, fault, cluster, folder / fault, kill)

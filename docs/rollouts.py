@@ -60,12 +60,13 @@ def _faults() -> str:
     measured = _read("rollout_faults.json")
     kinds = list(dict.fromkeys(case["fault"] for case in measured["cases"]))
     rows = ["| | " + " | ".join(f"{kind} killed" for kind in kinds) + " |", "| --- " * (len(kinds) + 1) + "|"]
-    verdicts: dict[tuple[str, int], list[str]] = {}
+    verdicts: dict[tuple[str, int], dict[str, str]] = {}
     for case in measured["cases"]:
         verdict = "identical" if case["identical"] else "differs"
-        verdicts.setdefault((case["algo"], case["workers"]), []).append(verdict)
-    names = {"ppo": "PPO", "mpo": "MPO", "vmpo": "V-MPO"}
-    for (algo, count), found in verdicts.items():
+        verdicts.setdefault((case["algo"], case["workers"]), {})[case["fault"]] = verdict
+    names = {"ppo": "PPO", "vmpo": "V-MPO", "mpo": "MPO"}
+    for algo, count in sorted(verdicts, key=lambda key: (list(names).index(key[0]), key[1])):
+        found = [verdicts[algo, count].get(kind, "") for kind in kinds]
         rows.append(f"| {names[algo]}, {count} worker{'s' * (count > 1)} | {' | '.join(found)} |")
     return "\n".join(rows)
 
