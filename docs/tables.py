@@ -147,9 +147,9 @@ def curves(algo: str, uri: str) -> str:
 
 
 GENERAL = """
-Five tasks on which nothing was tuned, returns of three seeds (401 to 403): with the config's defaults (`--preset none`),
-and as `minerva train` trains a task that has no preset. PPO's general preset is its defaults. MPO's is not measured yet:
-its updates need a GPU or many cores.
+Five tasks on which nothing was tuned, returns of three seeds (401 to 403): with the config's defaults (`--preset none`)
+and as `minerva train` trains a task that has no preset. PPO's general preset is its defaults. MPO's is not measured
+yet: its updates need a GPU or many cores.
 """.strip()
 
 
