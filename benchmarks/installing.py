@@ -29,10 +29,11 @@ PROMISED = re.search(r'pip install (-c constraints\.txt -e "\.\[.*\]")', README)
 NEEDS = {
     "report": r"minerva plot", "envpool": r"envpool", "box2d": r"LunarLander|CarRacing", "atari": r"ALE/",
     "tracking": r"--tensorboard|--wandb", "dm-control": r"dm_control/", "mujoco": r"HalfCheetah-v5|Hopper-v5",
-    "ray": r"--on ray", "tune": r"minerva tune",
+    "ray": r"--on ray|--rollout-workers", "tune": r"minerva tune",
 }  # fmt: skip
 # What the pages of the site show for extras that README only names.
 PAGES = [
+    "minerva train ppo --env HalfCheetah-v5 --num-envs 64 --backend envpool",
     "minerva train ppo --env ALE/Pong-v5",
     "minerva train ppo --env Pendulum-v1 --tensorboard",
     "minerva train ppo --env Pendulum-v1 --wandb offline",
