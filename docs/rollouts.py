@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def _overhead() -> str:
     measured = _read("rollout_workers.json")
     tables = measured["overhead"]
     places = list(tables[0]["us_per_step"])
-    rows = ["| µs per environment step | " + " | ".join(places) + " |", "| --- " * (len(places) + 1) + "|"]
+    titles = [re.sub("^(1 .*?)(es|s)$", r"\1", place) for place in places]  # one process, one worker
+    rows = ["| µs per environment step | " + " | ".join(titles) + " |", "| --- " * (len(places) + 1) + "|"]
     for each in tables:
         values = " | ".join(f"{each['us_per_step'][place]:,.1f}" for place in places)
         rows.append(f"| {each['env']}, segments of {each['segment_steps']} steps | {values} |")
