@@ -74,8 +74,9 @@ class Segment(NamedTuple):
 
     def to_plain(self) -> dict[str, Any]:
         """Return tensors and plain values, for a checkpoint."""
-        arrays = {name: torch.from_numpy(part.copy()) for name, part in zip(self._fields, self[:-1], strict=False)}
-        return {**arrays, "episodes": [[t, *episode] for t, episode in self.episodes]}
+        arrays: list[NDArray[Any]] = list(self[:-1])
+        named = {name: torch.from_numpy(array.copy()) for name, array in zip(self._fields, arrays, strict=False)}
+        return {**named, "episodes": [[t, *episode] for t, episode in self.episodes]}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Segment:
