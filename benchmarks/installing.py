@@ -37,7 +37,6 @@ PAGES = [
     "minerva train ppo --env ALE/Pong-v5",
     "minerva train ppo --env Pendulum-v1 --tensorboard",
     "minerva train ppo --env Pendulum-v1 --wandb offline",
-    "minerva sweep spec.toml --on ray",
 ]
 # What the commands of README read: the first specification of each page, made small.
 SPECS = {"spec.toml": "sweeps", "tune.toml": "tune"}

@@ -1,4 +1,4 @@
-"""Train on a task of your own in MuJoCo: a model, and functions of the states of all environments at once.
+"""Train on a task of your own in MuJoCo: a model, and functions of the states of all environments.
 
 python examples/own_task.py [total_steps] [out_dir]
 """
@@ -70,7 +70,8 @@ def main(total_steps: int = 100_000, out_dir: str | None = None) -> None:
     fields: dict[str, Any] = {"backend": "mujoco", "num_envs": 16}
     result = minerva.train("ppo", "Puck-v0", total_steps, out_dir=out_dir, **fields)
     policy = minerva.load(result.out_dir)
-    print("Push, when the goal is to the right of a puck at rest:", policy.act(np.array([0.5, 0.0, 0.0, 0.0])))
+    push = policy.act(np.array([0.5, 0.0, 0.0, 0.0]))
+    print("Push, when the goal is to the right of a puck at rest:", push)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import warnings
 from typing import Any
 
 # Read when Ray is imported: no report to its makers, no print of errors that nobody asks for (of all workers but the
@@ -36,10 +37,13 @@ def connect(address: str | None, local_cores: int | None = None) -> bool:
         try:
             if address is not None:
                 knock(address)
-            if address is None and local_cores is not None:
-                ray.init("local", num_cpus=local_cores, include_dashboard=False, **options)
-            else:
-                ray.init(address or "auto", **options)
+            with warnings.catch_warnings():
+                # JAX, which EnvPool imports, warns of each fork; Ray's processes begin with one and use no JAX.
+                warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+                if address is None and local_cores is not None:
+                    ray.init("local", num_cpus=local_cores, include_dashboard=False, **options)
+                else:
+                    ray.init(address or "auto", **options)
         except (OSError, RuntimeError, ValueError, AssertionError) as error:
             raise ValueError(
                 f"address: there is no Ray cluster {where} that can be used ({_first_line(error)}); start one with "

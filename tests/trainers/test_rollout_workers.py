@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -60,14 +61,21 @@ def mpo(env: Any = "Pendulum-v1", **fields: Any) -> MPOTrainer:
 
 
 class Trouble(Callback):
-    """Kill a worker in the middle of a segment, and stop in the middle of another one."""
+    """Kill a worker in the middle of a segment, and stop in the middle of another one.
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    Args:
+        file: What tells a worker to end.
+        notes: Where its loss is said; steps are slow until then, for a learner that does not wait for its workers.
+    """
+
+    def __init__(self, file: Path, notes: Path | None = None) -> None:
+        self.file, self.notes = file, notes
 
     def on_step(self, trainer: Any) -> None:
-        if trainer.env_steps == 2 * ROLLOUT:
+        if trainer.env_steps == ROLLOUT:
             self.file.touch()
+        if self.notes is not None and trainer.env_steps > ROLLOUT and LOST not in self.notes.read_text():
+            time.sleep(0.1)
         if trainer.env_steps == 4 * ROLLOUT + 5 * ENVS:
             signal.raise_signal(signal.SIGTERM)
 
@@ -131,9 +139,10 @@ def test_mpo_with_a_lost_worker_and_a_stop_in_a_segment_is_the_undisturbed_run(t
 
 def disturbed_and_resumed(trainer: MPOTrainer, folder: Path, callbacks: Sequence[Callback] = ()) -> None:
     """Resume with the workers that are there: they must forget what they have done since the checkpoint."""
+    notes = folder / "run" / "notes.log" if trainer.config.asynchronous else None
     try:
         with pytest.raises(SystemExit):
-            trainer.train(TOTAL, out_dir=folder / "run", callbacks=[Trouble(folder / "kill"), *callbacks])
+            trainer.train(TOTAL, out_dir=folder / "run", callbacks=[Trouble(folder / "kill", notes), *callbacks])
         assert LOST in (folder / "run" / "notes.log").read_text()
         trainer.load(folder / "run")
         trainer.train(TOTAL, callbacks=callbacks)

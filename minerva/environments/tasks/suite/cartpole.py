@@ -10,7 +10,7 @@ from minerva.environments.tasks.suite.domain import SuiteTask, small_control
 
 
 class Balance(SuiteTask):
-    """dm_control's cartpole/balance."""
+    """The task cartpole/balance of dm_control."""
 
     model_file = "cartpole.xml"
 
@@ -34,7 +34,7 @@ class Balance(SuiteTask):
 
 
 class Swingup(Balance):
-    """dm_control's cartpole/swingup."""
+    """The task cartpole/swingup of dm_control."""
 
     def reset(self, random: Draws) -> Start:
         """Start with the pole hanging."""

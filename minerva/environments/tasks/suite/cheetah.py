@@ -11,7 +11,7 @@ SPEED = 10.0
 
 
 class Run(SuiteTask):
-    """dm_control's cheetah/run."""
+    """The task cheetah/run of dm_control."""
 
     model_file = "cheetah.xml"
     settle_steps = 200

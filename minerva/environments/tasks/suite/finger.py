@@ -13,7 +13,7 @@ SPEED = 15.0
 
 
 class Spin(SuiteTask):
-    """dm_control's finger/spin."""
+    """The task finger/spin of dm_control."""
 
     model_file = "finger.xml"
     control_timestep = 0.02

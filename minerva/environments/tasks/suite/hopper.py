@@ -14,7 +14,7 @@ SPEED = 2.0
 
 
 class Stand(SuiteTask):
-    """dm_control's hopper/stand."""
+    """The task hopper/stand of dm_control."""
 
     model_file = "hopper.xml"
     control_timestep = 0.02
@@ -42,7 +42,7 @@ class Stand(SuiteTask):
 
 
 class Hop(Stand):
-    """dm_control's hopper/hop."""
+    """The task hopper/hop of dm_control."""
 
     def reward(self, before: State, actions: Array, now: State) -> Array:
         """Return 1 for standing and moving as fast as it should."""

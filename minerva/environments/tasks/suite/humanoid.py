@@ -15,7 +15,7 @@ AXES = (XAXIS, YAXIS, ZAXIS)
 
 
 class Stand(SuiteTask):
-    """dm_control's humanoid/stand.
+    """The task humanoid/stand of dm_control.
 
     Attributes:
         move_speed: The speed to reach; 0: to stand still is enough.
@@ -61,12 +61,12 @@ class Stand(SuiteTask):
 
 
 class Walk(Stand):
-    """dm_control's humanoid/walk."""
+    """The task humanoid/walk of dm_control."""
 
     move_speed = 1.0
 
 
 class Run(Stand):
-    """dm_control's humanoid/run."""
+    """The task humanoid/run of dm_control."""
 
     move_speed = 10.0

@@ -13,7 +13,7 @@ COSINE = float(np.cos(np.deg2rad(8)))
 
 
 class Swingup(SuiteTask):
-    """dm_control's pendulum/swingup."""
+    """The task pendulum/swingup of dm_control."""
 
     model_file = "pendulum.xml"
 

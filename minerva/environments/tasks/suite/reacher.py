@@ -12,7 +12,7 @@ from minerva.environments.tasks.suite.domain import PLACE, SuiteTask, add_frame
 
 
 class Easy(SuiteTask):
-    """dm_control's reacher/easy; an episode remembers where its target is.
+    """The task reacher/easy of dm_control; an episode remembers where its target is.
 
     Attributes:
         target_size: Radius of the target.
@@ -47,6 +47,6 @@ class Easy(SuiteTask):
 
 
 class Hard(Easy):
-    """dm_control's reacher/hard."""
+    """The task reacher/hard of dm_control."""
 
     target_size = 0.015

@@ -14,7 +14,7 @@ BODIES = ("torso", "right_thigh", "right_leg", "right_foot", "left_thigh", "left
 
 
 class Stand(SuiteTask):
-    """dm_control's walker/stand.
+    """The task walker/stand of dm_control.
 
     Attributes:
         move_speed: The speed to reach; 0: to stand is enough.
@@ -49,12 +49,12 @@ class Stand(SuiteTask):
 
 
 class Walk(Stand):
-    """dm_control's walker/walk."""
+    """The task walker/walk of dm_control."""
 
     move_speed = 1.0
 
 
 class Run(Stand):
-    """dm_control's walker/run."""
+    """The task walker/run of dm_control."""
 
     move_speed = 8.0
