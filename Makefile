@@ -41,12 +41,11 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2
 
 # Left out: what uses PyTorch alone, which is the version of `make test`, and the project's own tools. The site is built, not
-# looked at. matplotlib 3.9 uses names that newer versions of pyparsing deprecate.
+# looked at.
 test-lowest: $(LOWEST)/.installed
 	$(LOWEST)/bin/python -m pip freeze --exclude-editable
 	NO_MKDOCS_2_WARNING=1 $(LOWEST)/bin/python -m mkdocs build --strict --quiet --site-dir $(LOWEST)/site
-	$(LOWEST)/bin/python -m pytest -n 2 $(foreach part,objectives acceleration annotate docs benchmarks,--ignore=tests/$(part)) \
-		-W ignore::DeprecationWarning:matplotlib._mathtext -W ignore::DeprecationWarning:matplotlib._fontconfig_pattern
+	$(LOWEST)/bin/python -m pytest -n 2 $(foreach part,objectives acceleration annotate docs benchmarks,--ignore=tests/$(part))
 
 test-extras:
 	$(PYTHON) benchmarks/installing.py --out benchmarks/results/installing.json

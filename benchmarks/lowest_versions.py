@@ -21,6 +21,8 @@ HEADER = """\
 # The lowest versions that pyproject.toml allows, which `make test-lowest` tests with.
 # Made by: python benchmarks/lowest_versions.py > constraints-lowest.txt
 """
+# matplotlib 3.9 uses names that newer versions of pyparsing deprecate.
+COMPANIONS = "pyparsing<3.3\n"
 REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?>=(?P<lowest>[\w.]+)(,<[\w.]+)?")
 
 
@@ -59,7 +61,7 @@ def constraints(root: Path = ROOT) -> str:
     pin = re.search(rf"^{PINNED}==(.+)$", (root / "constraints.txt").read_text(), re.MULTILINE)
     assert pin is not None
     lowest[PINNED] = pin[1]
-    return HEADER + "".join(f"{name}=={version}\n" for name, version in lowest.items())
+    return HEADER + "".join(f"{name}=={version}\n" for name, version in lowest.items()) + COMPANIONS
 
 
 if __name__ == "__main__":

@@ -157,7 +157,8 @@ def _make_gymnasium(name: str, kwargs: dict[str, Any], training: bool = False) -
         with quiet_model_compiler():
             return gymnasium.make(name, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
-        package = getattr(error.__cause__, "name", None)  # of the module that was not found
+        # The module that was not found; older versions of Gymnasium do not say it of Atari's.
+        package = getattr(error.__cause__, "name", "cv2" if name.startswith(ATARI_PREFIX) else None)
         if package not in _PACKAGES or importlib.util.find_spec(package) is not None:
             raise not_made(name, kwargs, error) from error
         raise ValueError(f"env: {name} needs {_PACKAGES[package]}.") from error
