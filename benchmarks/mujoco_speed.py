@@ -30,7 +30,7 @@ TASKS = (
     "HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5", "dm_control/cheetah/run",
     "dm_control/humanoid/walk",
 )  # fmt: skip
-BACKENDS = ("gymnasium", "envpool", "mujoco")
+BACKENDS: tuple[environments.Backend, ...] = ("gymnasium", "envpool", "mujoco")
 MOST_OF_GYMNASIUM = 64
 """It steps one environment after the other, so with more of them it is as fast, and takes long to start."""
 SEED = 1
@@ -76,7 +76,7 @@ def contest(name: str, num_envs: int, threads: int, rounds: int, seconds: float)
     try:
         for backend in BACKENDS:
             count = min(num_envs, MOST_OF_GYMNASIUM) if backend == "gymnasium" else num_envs
-            env = environments.make(name, count, SEED, backend=backend, pool_threads=threads)  # type: ignore[arg-type]
+            env = environments.make(name, count, SEED, backend=backend, pool_threads=threads)
             contenders[backend] = Contender(env, seconds)
         for number in range(rounds):
             for backend in BACKENDS[:: -1 if number % 2 else 1]:
