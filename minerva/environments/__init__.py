@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from minerva.environments.base import BatchedEnvironment, EnvironmentFailureError, Episode, Step
+from minerva.environments.choice import choose_backend
 from minerva.environments.ids import EnvFactory, EnvLike, display_name, known_ids, resolve, unlisted_ids
 from minerva.environments.instances import source_of
-from minerva.utils.cores import usable_cores
 
 if TYPE_CHECKING:
     from minerva.environments.envpool_backend import EnvPoolBatch
     from minerva.environments.gymnasium_backend import GymnasiumBatch, Vectorization
+    from minerva.environments.mujoco_backend import MujocoBatch
     from minerva.environments.normalizers import RewardNormalizer
 
 __all__ = [
@@ -24,8 +25,10 @@ __all__ = [
     "EnvironmentFailureError",
     "Episode",
     "GymnasiumBatch",
+    "MujocoBatch",
     "RewardNormalizer",
     "Step",
+    "choose_backend",
     "display_name",
     "known_ids",
     "make",
@@ -35,24 +38,13 @@ __all__ = [
 ]
 
 
-Backend = Literal["auto", "gymnasium", "envpool"]
-
-
-def min_pool_envs(threads: int | None = None) -> int:
-    """Return the smallest number of environments for which EnvPool is the faster backend.
-
-    With fewer, waking its threads costs more than they save: on two cores, HalfCheetah-v5 and CartPole-v1 are faster in
-    this process up to 8 environments, and slower from 16. With more threads, fewer environments are enough.
-
-    Args:
-        threads: Threads of the pool (default: one per core).
-    """
-    return max(4, 32 // (threads or usable_cores()))
+Backend = Literal["auto", "gymnasium", "mujoco", "envpool"]
 
 
 _LAZY = {
     "EnvPoolBatch": "minerva.environments.envpool_backend",
     "GymnasiumBatch": "minerva.environments.gymnasium_backend",
+    "MujocoBatch": "minerva.environments.mujoco_backend",
     "RewardNormalizer": "minerva.environments.normalizers",
 }
 
@@ -87,31 +79,32 @@ def make(
         num_workers: Worker processes (default: one per core).
         env_kwargs: Passed to the environment's constructor.
         allow_non_finite: Pass on values that are not finite instead of raising an error.
-        backend: ``"gymnasium"``, ``"envpool"``, or ``"auto"`` for EnvPool where it is installed, supports the
-            environment and is faster.
-        pool_threads: Threads of EnvPool (default: one per core, at most one per environment).
+        backend: ``"gymnasium"``, ``"mujoco"``, ``"envpool"``, or ``"auto"`` (see `choose_backend`).
+        pool_threads: Threads of MuJoCo or EnvPool (default: one per core, at most one per environment).
         first: Number of the first of these environments, where other processes hold the others of a run.
         total: Environments of the whole run (default: these).
 
     Raises:
         ValueError: The environment cannot be created, or not with this backend.
     """
-    from minerva.environments import envpool_backend
-    from minerva.environments.gymnasium_backend import GymnasiumBatch
-
     factory = resolve(env, env_kwargs, training=True)
-    reason = None
+    chosen, why = backend, ""
     if backend == "auto":
-        if vectorization == "subprocess":
-            reason = "EnvPool has no worker processes"
-        elif num_envs < (enough := min_pool_envs(pool_threads)):
-            reason = f"here EnvPool is faster from {enough} environments"
-        else:
-            reason = envpool_backend.unsupported_reason(env, env_kwargs)
-    if backend == "envpool" or (backend == "auto" and reason is None):
+        chosen, why = choose_backend(env, env_kwargs, num_envs, vectorization, pool_threads)
+    batch: BatchedEnvironment
+    if chosen == "mujoco":
+        from minerva.environments.mujoco_backend import make_mujoco_batch
+
+        batch = make_mujoco_batch(env, num_envs, seed, pool_threads, env_kwargs, allow_non_finite, first)
+    elif chosen == "envpool":
+        from minerva.environments.envpool_backend import make_pool_batch
+
         place = (first, total or num_envs)
-        return envpool_backend.make_pool_batch(env, num_envs, seed, pool_threads, env_kwargs, allow_non_finite, place)
-    batch = GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers, allow_non_finite, first)
-    if reason is not None:
-        batch.description += f" ({reason})"
+        batch = make_pool_batch(env, num_envs, seed, pool_threads, env_kwargs, allow_non_finite, place)
+    else:
+        from minerva.environments.gymnasium_backend import GymnasiumBatch
+
+        batch = GymnasiumBatch([factory] * num_envs, seed, vectorization, num_workers, allow_non_finite, first)
+    if why:
+        batch.description += f" ({why})"
     return batch

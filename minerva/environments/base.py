@@ -98,6 +98,15 @@ class BatchedEnvironment(Protocol):
         ...
 
 
+STATE_KEYS = {"episode_seeds", "generation", "simulations"}
+"""What the saved state of a backend is known by: Gymnasium's, EnvPool's, MuJoCo's."""
+
+
+def is_of_another_backend(state: Any, own: str) -> bool:
+    """Return whether a loaded state is another backend's than the one with this key."""
+    return isinstance(state, dict) and own not in state and not STATE_KEYS.isdisjoint(state)
+
+
 class EpisodeStatistics:
     """Track returns and lengths of episodes from raw rewards."""
 

@@ -12,7 +12,15 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, Rows, Step, box_bounds, check_finite
+from minerva.environments.base import (
+    EnvironmentFailureError,
+    EpisodeStatistics,
+    Rows,
+    Step,
+    box_bounds,
+    check_finite,
+    is_of_another_backend,
+)
 from minerva.environments.ids import ATARI_PREFIX, DM_CONTROL_PREFIX, EnvFactory, resolve
 from minerva.environments.spaces import flat_size, row_dtype
 from minerva.utils.cores import usable_cores
@@ -234,7 +242,7 @@ class EnvPoolBatch:
 
     def check_state(self, state: Any, name: str) -> None:
         """Check that a loaded state has the form of this batch's; another backend's holds nothing that is used."""
-        if not (isinstance(state, dict) and "episode_seeds" in state):
+        if not is_of_another_backend(state, "generation"):
             check(state, self.state_dict(), name)
 
     def load_state_dict(self, state: dict[str, Any]) -> str | None:

@@ -10,7 +10,15 @@ import torch
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from minerva.environments.base import EnvironmentFailureError, EpisodeStatistics, Rows, Step, box_bounds, check_finite
+from minerva.environments.base import (
+    EnvironmentFailureError,
+    EpisodeStatistics,
+    Rows,
+    Step,
+    box_bounds,
+    check_finite,
+    is_of_another_backend,
+)
 from minerva.environments.groups import CONTINUE, STEP, Group, RunningEpisode
 from minerva.environments.hangs import HangWatch
 from minerva.environments.history import ActionHistory
@@ -154,8 +162,7 @@ class GymnasiumBatch:
         Raises:
             StructureError: It has not.
         """
-        if isinstance(state, dict) and state.keys() == {"generation"}:
-            check(state, {"generation": 0}, name)
+        if is_of_another_backend(state, "episode_seeds"):
             return
         generators = {"generators": [check_numpy_generator_state] * self.num_envs}
         check(state, {**self.state_dict(), **generators, **self._history.state_form()}, name)

@@ -154,7 +154,7 @@ def _make_gymnasium(name: str, kwargs: dict[str, Any], training: bool = False) -
             return make_atari(name, kwargs, training)
         # The passive checker is for authors of environments; here it would only slow down every step.
         _import_environment(name)
-        with _quiet_model_compiler():
+        with quiet_model_compiler():
             return gymnasium.make(name, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
         package = getattr(error.__cause__, "name", None)  # of the module that was not found
@@ -184,7 +184,7 @@ def _import_environment(name: str) -> None:
 
 
 @contextmanager
-def _quiet_model_compiler() -> Iterator[None]:
+def quiet_model_compiler() -> Iterator[None]:
     """Silence MuJoCo's compiler, which warns about outdated models once per environment.
 
     It would print over the progress bar and write a log file to the current folder. Who has not imported MuJoCo by now
@@ -253,7 +253,7 @@ def _make_dm_control(domain: str, task: str, kwargs: dict[str, Any]) -> gymnasiu
         with _own_filters():
             from shimmy.dm_control_compatibility import DmControlCompatibilityV0
 
-        with _quiet_model_compiler():
+        with quiet_model_compiler():
             loaded = suite.load(domain, task, **arguments)
         env: gymnasium.Env[Any, Any] = DmControlCompatibilityV0(loaded, render_mode=kwargs.get("render_mode"))
     except Exception as error:

@@ -54,11 +54,12 @@ class RunConfig:
 
     num_envs: Annotated[int, Range(1, MAX_ENVS)] = 1
     """Environments that are stepped together."""
-    backend: Literal["auto", "gymnasium", "envpool"] = "gymnasium"
-    """What steps them: Gymnasium, EnvPool (threads in C++), or auto for the faster one. With Gymnasium a resumed run
-    continues bit for bit, with EnvPool it starts fresh episodes."""
+    backend: Literal["auto", "gymnasium", "mujoco", "envpool"] = "gymnasium"
+    """What steps them: Gymnasium, MuJoCo (threads, for MuJoCo's tasks), EnvPool (threads in C++), or auto: MuJoCo where it
+    has the task, EnvPool for Atari where that is faster, else Gymnasium. A resumed run continues bit for bit, but with
+    EnvPool it starts fresh episodes."""
     pool_threads: Threads | None = None
-    """Threads of EnvPool. By default one per core, and never more than environments."""
+    """Threads of MuJoCo or EnvPool. By default one per core, and never more than environments."""
     vectorization: Literal["sync", "subprocess"] = "sync"
     """With Gymnasium: step them one after the other in this process, or in worker processes."""
     num_workers: Threads | None = None
@@ -115,10 +116,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.backend == "envpool" and self.vectorization == "subprocess":
+        if self.backend in ("mujoco", "envpool") and self.vectorization == "subprocess":
             raise ValueError(
-                "vectorization: must be 'sync' with backend 'envpool', which has threads in place of worker processes; "
-                "got 'subprocess'. Leave it out, or use backend 'gymnasium'."
+                f"vectorization: must be 'sync' with backend '{self.backend}', which has threads in place of worker "
+                "processes; got 'subprocess'. Leave it out, or use backend 'gymnasium'."
             )
         if self.full_tensorboard_log and not self.tensorboard:
             raise ValueError("full_tensorboard_log: needs tensorboard, got True without it; switch both on.")

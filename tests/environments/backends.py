@@ -10,7 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from minerva.environments import BatchedEnvironment, EnvFactory, EnvPoolBatch, GymnasiumBatch
+from minerva.environments import BatchedEnvironment, EnvFactory, EnvPoolBatch, GymnasiumBatch, MujocoBatch
+from tests.environments.tiny_envs import Tiny
+from tests.environments.tiny_task import TinyTask
 
 Backend = Callable[[Sequence[EnvFactory], int], BatchedEnvironment]
 """A function from one factory per environment and the seed to a batch."""
@@ -57,9 +59,21 @@ def stand_in_pool(factories: Sequence[EnvFactory], seed: int) -> EnvPoolBatch:
     return EnvPoolBatch(partial(StandInPool, factories), len(factories), space, action_space, seed, "a stand-in")
 
 
+def tiny_tasks(
+    factories: Sequence[EnvFactory], seed: int, in_python: bool = False, threads: int = 2
+) -> BatchedEnvironment:
+    """Run the tiny environments as a task of MuJoCo."""
+    env = factories[0]().unwrapped
+    assert isinstance(env, Tiny)
+    task, spaces_of_it = TinyTask(env.kind, in_python), (Tiny.observation_space, Tiny.action_space)
+    return MujocoBatch(task, len(factories), *spaces_of_it, seed, min(threads, len(factories)))
+
+
 BACKENDS: dict[str, Backend] = {
     "gymnasium, sync": partial(GymnasiumBatch, vectorization="sync"),
     "gymnasium, 1 worker": partial(GymnasiumBatch, vectorization="subprocess", num_workers=1),
     "gymnasium, 2 workers": partial(GymnasiumBatch, vectorization="subprocess", num_workers=2),
     "envpool": stand_in_pool,
+    "mujoco, rollout": tiny_tasks,
+    "mujoco, fields": partial(tiny_tasks, in_python=True),
 }

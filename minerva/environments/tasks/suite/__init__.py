@@ -1,0 +1,1 @@
+"""Tasks of the dm_control suite, with its models."""

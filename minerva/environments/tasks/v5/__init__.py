@@ -1,0 +1,1 @@
+"""Gymnasium's MuJoCo tasks of version 5, with its models."""
