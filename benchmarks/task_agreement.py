@@ -10,17 +10,22 @@ within two standard errors.
 
 from __future__ import annotations
 
-import sys
-import time
+import argparse
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import mujoco
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from scipy.stats import ks_2samp
 
+from benchmarks.provenance import hardware
+from minerva import checkpointing
 from minerva.environments.ids import quiet_model_compiler, resolve
+from minerva.environments.mujoco_backend import make_mujoco_batch
 from minerva.environments.simulator import FULL_PHYSICS, Simulations, Simulator
 from minerva.environments.tasks import built_in, find_task, make_task
 
@@ -140,7 +145,102 @@ def compare_steps(
     return differences
 
 
+def compare_starts(name: str, count: int, seed: int = 0, env_kwargs: Mapping[str, Any] | None = None) -> float:
+    """Return the smallest p-value of Kolmogorov-Smirnov tests of first observations, corrected for their number.
+
+    Each entry of the observation is a test. An entry that never changes must be the same number in both.
+    """
+    env, simulator = resolve(name, env_kwargs)(), simulator_of(name, env_kwargs)
+    seeds = np.random.default_rng(seed).integers(2**31, size=count).tolist()
+    theirs = np.stack([flat(env, env.reset(seed=one)[0]) for one in seeds])
+    begun = simulator.begin(np.random.default_rng(seed + 1).spawn(count), np.arange(count))
+    ours = flat_batch(env, simulator.task.observation(simulator.state(begun)))
+    env.close()
+    simulator.close()
+    smallest, tests = 1.0, 0
+    for mine, original in zip(ours.T, theirs.T, strict=True):
+        if np.ptp(original) <= STEP_TOLERANCE:
+            if np.abs(mine - original[0]).max() > STEP_TOLERANCE:
+                return 0.0
+            continue
+        tests += 1
+        smallest = min(smallest, float(ks_2samp(mine, original).pvalue))
+    return min(1.0, smallest * tests)
+
+
+def compare_episodes(name: str, episodes: int, seed: int = 0) -> dict[str, dict[str, float]]:
+    """Compare returns and lengths of a random policy's episodes, in standard errors of their difference."""
+    theirs = original_episodes(name, episodes, seed)
+    ours = batch_episodes(name, episodes, seed)
+    result = {}
+    for column, what in enumerate(("return", "length")):
+        mine, original = ours[:, column], theirs[:, column]
+        error = float(np.hypot(mine.std(ddof=1), original.std(ddof=1)) / episodes**0.5)
+        difference = float(mine.mean() - original.mean())
+        result[what] = {
+            "ours": float(mine.mean()),
+            "original": float(original.mean()),
+            "standard_errors": difference / error if error else (0.0 if difference == 0 else float("inf")),
+        }
+    return result
+
+
+def original_episodes(name: str, episodes: int, seed: int) -> Array:
+    """Return the return and length of each episode in the original environment."""
+    env, generator = resolve(name)(), np.random.default_rng(seed)
+    done = []
+    for _ in range(episodes):
+        env.reset(seed=int(generator.integers(2**31)))
+        total, length, over = 0.0, 0, False
+        while not over:
+            _, reward, terminated, truncated, _ = env.step(random_action(env, generator))
+            total, length, over = total + float(reward), length + 1, terminated or truncated
+        done.append((total, length))
+    env.close()
+    return np.array(done)
+
+
+def batch_episodes(name: str, episodes: int, seed: int, num_envs: int = 20) -> Array:
+    """Return the return and length of each episode in the batched backend: the first ones of each environment."""
+    batch, generator = make_mujoco_batch(name, num_envs, seed), np.random.default_rng(seed + 1)
+    done: list[list[tuple[float, int]]] = [[] for _ in range(num_envs)]
+    batch.reset()
+    low, high = batch.action_space.low, batch.action_space.high  # type: ignore[attr-defined]
+    while min(map(len, done)) < episodes // num_envs:
+        actions = generator.uniform(low, high, (num_envs, low.size)).astype(np.float32)
+        for episode in batch.step(actions).episodes:
+            done[episode.env_index].append((episode.episode_return, episode.length))
+    batch.close()
+    return np.array([episode for each in done for episode in each[: episodes // num_envs]])
+
+
+def main() -> None:
+    """Compare the tasks and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="file for the table (JSON)")
+    parser.add_argument("--tasks", nargs="+", default=built_in(), help="environments")
+    parser.add_argument("--states", type=int, default=1000, help="states per task, of which one step is compared")
+    parser.add_argument("--starts", type=int, default=300, help="starts per task")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes per task; a multiple of 20")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    table: dict[str, Any] = {
+        "command": checkpointing.command_line(),
+        "commit": checkpointing.git_commit(),
+        "versions": checkpointing.versions(),
+        "hardware": hardware(),
+        "tasks": {},
+    }
+    for name in options.tasks:
+        row: dict[str, Any] = {"one_step": compare_steps(name, options.states, options.seed)}
+        row["starts_p"] = compare_starts(name, options.starts, options.seed)
+        row["episodes"] = compare_episodes(name, options.episodes, options.seed)
+        table["tasks"][name] = row
+        options.out.write_text(json.dumps(table, indent=1) + "\n")  # after each task, so that no result is lost
+        largest = max(row["one_step"][part] for part in ("observation", "reward", "termination"))
+        errors = [round(row["episodes"][what]["standard_errors"], 2) for what in ("return", "length")]
+        print(f"{name:32} one step {largest:.1e}  starts p {row['starts_p']:.3f}  episodes {errors}", flush=True)
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:] or built_in():
-        begin = time.perf_counter()
-        print(name, compare_steps(name, 100), round(time.perf_counter() - begin, 2))
+    main()

@@ -55,9 +55,9 @@ class RunConfig:
     num_envs: Annotated[int, Range(1, MAX_ENVS)] = 1
     """Environments that are stepped together."""
     backend: Literal["auto", "gymnasium", "mujoco", "envpool"] = "gymnasium"
-    """What steps them: Gymnasium, MuJoCo (threads, for MuJoCo's tasks), EnvPool (threads in C++), or auto: MuJoCo where it
-    has the task, EnvPool for Atari where that is faster, else Gymnasium. A resumed run continues bit for bit, but with
-    EnvPool it starts fresh episodes."""
+    """What steps them: Gymnasium; MuJoCo, for tasks that it has (threads); EnvPool (threads in C++); or auto: MuJoCo
+    where it has the task, EnvPool for Atari where that is faster, else Gymnasium. A resumed run continues bit for bit,
+    but with EnvPool it starts fresh episodes."""
     pool_threads: Threads | None = None
     """Threads of MuJoCo or EnvPool. By default one per core, and never more than environments."""
     vectorization: Literal["sync", "subprocess"] = "sync"
