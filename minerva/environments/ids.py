@@ -159,15 +159,16 @@ def _make_gymnasium(name: str, kwargs: dict[str, Any], training: bool = False) -
     except gymnasium.error.DependencyNotInstalled as error:
         package = getattr(error.__cause__, "name", None)  # of the module that was not found
         if package not in _PACKAGES or importlib.util.find_spec(package) is not None:
-            raise _not_made(name, kwargs, error) from error
+            raise not_made(name, kwargs, error) from error
         raise ValueError(f"env: {name} needs {_PACKAGES[package]}.") from error
     except Exception as error:  # a constructor may raise anything
         if isinstance(error, ValueError) and name.startswith(ATARI_PREFIX):
             raise
-        raise _not_made(name, kwargs, error) from error
+        raise not_made(name, kwargs, error) from error
 
 
-def _not_made(name: str, kwargs: dict[str, Any], error: Exception) -> ValueError:
+def not_made(name: str, kwargs: Mapping[str, Any], error: Exception) -> ValueError:
+    """Return the error for an environment that could not be made with these arguments."""
     reason = str(error) if isinstance(error, (TypeError, gymnasium.error.Error, ImportError)) else repr(error)
     given = shown(kwargs) if kwargs else "no arguments"
     return ValueError(f"env: {name} could not be made with {given}: {reason.rstrip('.')}.")
@@ -264,5 +265,5 @@ def _make_dm_control(domain: str, task: str, kwargs: dict[str, Any]) -> gymnasiu
                 f"{metadata.version('mujoco')} ({error}); install versions that fit together: "
                 'pip install "minerva-rl[dm-control]".'
             ) from error
-        raise _not_made(name, kwargs, error) from error
+        raise not_made(name, kwargs, error) from error
     return env

@@ -20,7 +20,7 @@ from minerva.environments.base import (
     check_finite,
     is_of_another_backend,
 )
-from minerva.environments.ids import EnvFactory, quiet_model_compiler, resolve
+from minerva.environments.ids import EnvFactory, not_made, quiet_model_compiler, resolve
 from minerva.environments.simulator import DivergedError, Simulations, Simulator
 from minerva.environments.spaces import flat_size
 from minerva.environments.tasks import find_task, make_task, unknown_arguments
@@ -78,8 +78,11 @@ def make_mujoco_batch(
     limit = _time_limit(template)
     template.close()
     threads = min(threads or usable_cores(), num_envs)
-    with quiet_model_compiler():
-        task = make_task(find_task(str(env)), env_kwargs or {})
+    try:
+        with quiet_model_compiler():
+            task = make_task(find_task(str(env)), env_kwargs or {})
+    except Exception as error:  # a constructor may raise anything
+        raise not_made(str(env), env_kwargs or {}, error) from error
     return MujocoBatch(task, num_envs, *spaces_of_it, seed, threads, limit, allow_non_finite, first)
 
 

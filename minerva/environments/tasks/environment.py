@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -22,7 +22,7 @@ class TaskEnvironment(gymnasium.Env[Any, NDArray[np.float32]]):
         arguments: Those of the task.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, task: Any, render_mode: None = None, **arguments: Any) -> None:
         self.task = make_task(task, arguments)

@@ -80,7 +80,8 @@ def random_joints(model: Any, random: Draws) -> Array:
     for joint in range(model.njnt):
         place, kind = model.jnt_qposadr[joint], model.jnt_type[joint]
         if model.jnt_limited[joint]:
-            qpos[:, place] = random.uniform(*model.jnt_range[joint], 1)[:, 0]
+            low, high = model.jnt_range[joint]
+            qpos[:, place] = random.uniform(low, high, 1)[:, 0]
         elif kind == kinds.mjJNT_HINGE:
             qpos[:, place] = random.uniform(-np.pi, np.pi, 1)[:, 0]
         elif kind == kinds.mjJNT_FREE:
