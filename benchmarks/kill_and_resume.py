@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import mmap
 import os
@@ -76,6 +77,8 @@ class Case:
     def settings(self) -> dict[str, Any]:
         """Return the fields of the config."""
         workers = {"vectorization": "subprocess", "num_workers": 2} if self.num_envs > 1 else {}
+        if self.fields.get("backend", "gymnasium") != "gymnasium":
+            workers = {"pool_threads": 2}
         return {"num_envs": self.num_envs, "console": False, **workers, **self.fields}
 
 
@@ -283,10 +286,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="file for the table (JSON)")
     parser.add_argument("--envs", nargs="+", default=list(ENVIRONMENTS), help="environments")
     parser.add_argument("--num-envs", nargs="+", type=int, default=[1, 4], help="1 in process, more in subprocesses")
+    parser.add_argument("--backend", default="gymnasium", choices=["gymnasium", "mujoco"], help="mujoco: two threads")
     parser.add_argument("--kills", type=int, default=10, help="kills per case")
     parser.add_argument("--at-start", type=float, default=0.2, help="fraction of the kills at the start of a process")
     parser.add_argument("--total-steps", type=int, default=30_720, help="environment steps per run")
-    parser.add_argument("--algo", default="ppo", choices=list(ALGORITHM_FIELDS), help="the algorithm")
+    parser.add_argument("--algo", nargs="+", default=["ppo"], choices=list(ALGORITHM_FIELDS), help="the algorithms")
     parser.add_argument("--checkpoint-interval", type=int, default=997, help="steps between checkpoints")
     parser.add_argument("--compile", action="store_true", help="compile the gradient steps")
     parser.add_argument("--seed", type=int, default=1, help="seed of the runs and of the moments")
@@ -306,26 +310,27 @@ def main() -> None:
         "cases": [],
     }
     rng = np.random.default_rng(options.seed)
-    for env_id in options.envs:
-        for num_envs in options.num_envs:
-            fields = {
-                **ALGORITHM_FIELDS[options.algo](num_envs),
-                "checkpoint_interval": options.checkpoint_interval,
-                "compile": options.compile,
-                "eval_episodes": 2,
-                "eval_interval": options.total_steps // 5,
-            }
-            case = Case(env_id, num_envs, options.total_steps, options.seed, fields, options.algo)
-            folder = root / f"{env_id.replace('/', '-')}-{num_envs}"
-            folder.mkdir(parents=True)
-            row = run_case(case, folder, draw_kills(rng, options.kills, options.total_steps, options.at_start))
-            table["cases"].append(row)
-            options.out.write_text(json.dumps(table, indent=1) + "\n")  # after each case, so that no result is lost
-            failed = [name for name, equal in row["parts"].items() if not equal]
-            verdict = "identical" if row["identical"] else f"DIFFERS: {row['error'] or ', '.join(failed)}"
-            print(
-                f"{env_id:24} {num_envs} env  {len(row['kills'])} kills  {row['seconds']:6.1f} s  {verdict}", flush=True
-            )
+    for env_id, num_envs, algo in itertools.product(options.envs, options.num_envs, options.algo):
+        fields = {
+            **ALGORITHM_FIELDS[algo](num_envs),
+            "backend": options.backend,
+            "checkpoint_interval": options.checkpoint_interval,
+            "compile": options.compile,
+            "eval_episodes": 2,
+            "eval_interval": options.total_steps // 5,
+        }
+        case = Case(env_id, num_envs, options.total_steps, options.seed, fields, algo)
+        folder = root / f"{env_id.replace('/', '-')}-{num_envs}-{algo}"
+        folder.mkdir(parents=True)
+        row = run_case(case, folder, draw_kills(rng, options.kills, options.total_steps, options.at_start))
+        table["cases"].append(row)
+        options.out.write_text(json.dumps(table, indent=1) + "\n")  # after each case, so that no result is lost
+        failed = [name for name, equal in row["parts"].items() if not equal]
+        verdict = "identical" if row["identical"] else f"DIFFERS: {row['error'] or ', '.join(failed)}"
+        print(
+            f"{env_id:24} {algo:5} {num_envs} env  {len(row['kills'])} kills  {row['seconds']:6.1f} s  {verdict}",
+            flush=True,
+        )
     if options.keep is None:
         shutil.rmtree(root)
     sys.exit(not all(row["identical"] for row in table["cases"]))
