@@ -10,6 +10,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 CASES = {
     "train_from_python": (1024, "The learning curve is in runs/ppo/Pendulum-v1"),
     "own_environment": (2048, "Push at 0 when the target is at 3: ["),
+    "own_task": (4096, "Push, when the goal is to the right of a puck at rest: ["),
     "own_callback": (1024, "Stopped by the end of its steps at step 1,024."),
     "resume": (1024, "the same weights as without a stop: True"),
     "act_with_saved_policy": (1, "episode 0: return"),

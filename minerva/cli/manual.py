@@ -130,6 +130,6 @@ DESCRIPTION
 
 EXAMPLES
     minerva bench ppo --env HalfCheetah-v5
-    minerva bench ppo --env HalfCheetah-v5 --backend envpool --num-envs 64 --rollout-steps 32
+    minerva bench ppo --env HalfCheetah-v5 --backend mujoco --num-envs 64 --rollout-steps 32
     minerva bench mpo --env dm_control/cheetah/run --device cuda --seconds 60 --json mpo.json
 """
