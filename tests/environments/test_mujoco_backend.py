@@ -43,7 +43,7 @@ def batch_of(name: str, *arguments: Any, limit: float = 7, **options: Any) -> It
 
 def run(batch: MujocoBatch, steps: int, start: int = 0, first: int = 0) -> list[Step]:
     numbers = range(first, first + batch.num_envs)
-    return [batch.step(actions_at(start + t, numbers, batch._low.size)) for t in range(steps)]
+    return [batch.step(actions_at(start + t, numbers, batch._low.shape[1])) for t in range(steps)]
 
 
 def same_steps(ours: list[Step], theirs: list[Step], rows: Any = slice(None), others: Any = slice(None)) -> None:

@@ -62,16 +62,15 @@ def tolerance(
         value_at_margin: The value at the margin.
     """
     where = functions_for(x).where
-    inside = (x >= low) & (x <= high)
-    nothing = x * 0.0
+    bounded = high < np.inf
+    inside = (x >= low) & (x <= high) if bounded else x >= low
     if margin == 0:
-        return where(inside, nothing + 1.0, nothing)
-    distance = where(x < low, low - x, x - high) / margin
+        return where(inside, 1.0, x * 0.0)
+    distance = (where(x < low, low - x, x - high) if bounded else low - x) / margin
     if sigmoid == "gaussian":
-        scale = (-2 * np.log(value_at_margin)) ** 0.5
-        outside = functions_for(x).exp(-0.5 * (distance * scale) ** 2)
+        outside = functions_for(x).exp(-0.5 * (distance * (-2 * np.log(value_at_margin)) ** 0.5) ** 2)
     else:
         power = 1 if sigmoid == "linear" else 2
         scaled = distance * (1 - value_at_margin) ** (1 / power)
-        outside = where(abs(scaled) < 1, 1 - scaled**power, nothing)
-    return where(inside, nothing + 1.0, outside)
+        outside = where(scaled < 1, 1 - scaled**power, 0.0)
+    return where(inside, 1.0, outside)
