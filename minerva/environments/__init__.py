@@ -10,6 +10,7 @@ from minerva.environments.base import BatchedEnvironment, EnvironmentFailureErro
 from minerva.environments.choice import choose_backend
 from minerva.environments.ids import EnvFactory, EnvLike, display_name, known_ids, resolve, unlisted_ids
 from minerva.environments.instances import source_of
+from minerva.environments.tasks import unsupported_reason
 
 if TYPE_CHECKING:
     from minerva.environments.envpool_backend import EnvPoolBatch
@@ -93,8 +94,12 @@ def make(
         chosen, why = choose_backend(env, env_kwargs, num_envs, vectorization, pool_threads)
     batch: BatchedEnvironment
     if chosen == "mujoco":
+        reason = unsupported_reason(env, env_kwargs)
+        if reason is not None:  # before the import, which needs MuJoCo
+            raise ValueError(f"backend: {reason}; use backend gymnasium, or auto for MuJoCo where it has the task.")
         from minerva.environments.mujoco_backend import make_mujoco_batch
 
+        assert isinstance(env, str)
         batch = make_mujoco_batch(env, num_envs, seed, pool_threads, env_kwargs, allow_non_finite, first)
     elif chosen == "envpool":
         from minerva.environments.envpool_backend import make_pool_batch

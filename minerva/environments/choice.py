@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from minerva.environments import tasks
 from minerva.environments.ids import ATARI_PREFIX, EnvFactory
 from minerva.utils.cores import usable_cores
 
@@ -50,7 +51,5 @@ def choose_backend(
             return "gymnasium", f"auto: EnvPool is faster from {enough} environments"
         reason = envpool_backend.unsupported_reason(env, env_kwargs)
         return ("envpool", "auto: it is the fastest for Atari") if reason is None else ("gymnasium", f"auto: {reason}")
-    from minerva.environments import mujoco_backend
-
-    reason = mujoco_backend.unsupported_reason(env, env_kwargs)
+    reason = tasks.unsupported_reason(env, env_kwargs)
     return ("mujoco", "auto: it has this task") if reason is None else ("gymnasium", f"auto: {reason}")

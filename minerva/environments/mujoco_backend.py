@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,10 +19,10 @@ from minerva.environments.base import (
     check_finite,
     is_of_another_backend,
 )
-from minerva.environments.ids import EnvFactory, not_made, quiet_model_compiler, resolve
+from minerva.environments.ids import not_made, quiet_model_compiler, resolve
 from minerva.environments.simulator import DivergedError, Simulations, Simulator
 from minerva.environments.spaces import flat_size
-from minerva.environments.tasks import find_task, make_task, unknown_arguments
+from minerva.environments.tasks import find_task, make_task
 from minerva.environments.tasks.arrays import concatenate
 from minerva.environments.tasks.base import State, Task
 from minerva.utils.cores import usable_cores
@@ -31,23 +30,8 @@ from minerva.utils.seeding import check_numpy_generator_state, spawn_generators
 from minerva.utils.structure import check
 
 
-def unsupported_reason(env: str | EnvFactory, env_kwargs: Mapping[str, Any] | None = None) -> str | None:
-    """Return why the MuJoCo backend cannot run an environment, or None if it can."""
-    if not isinstance(env, str):
-        return "the MuJoCo backend runs tasks by their id, not environments from your own function"
-    if importlib.util.find_spec("mujoco") is None:
-        return 'MuJoCo is not installed: pip install "minerva-rl[mujoco]"'
-    task = find_task(env)
-    if task is None:
-        return f"the MuJoCo backend has no task {env}"
-    unknown = unknown_arguments(task, env_kwargs or {})
-    if unknown:
-        return f"the MuJoCo backend's {env} does not accept {', '.join(unknown)} (in env_kwargs)"
-    return None
-
-
 def make_mujoco_batch(
-    env: str | EnvFactory,
+    env: str,
     num_envs: int,
     seed: int,
     threads: int | None = None,
@@ -58,7 +42,7 @@ def make_mujoco_batch(
     """Build a batch of a task with the same spaces as the Gymnasium backend.
 
     Args:
-        env: An id that `minerva.environments.tasks` has.
+        env: An id for which `minerva.environments.tasks.unsupported_reason` is None.
         num_envs: N.
         seed: Each environment has a generator of its own, spawned from this.
         threads: How many threads simulate (default: one per core, at most one per environment).
@@ -67,11 +51,8 @@ def make_mujoco_batch(
         first: Number of the first of these environments, where other processes hold the others of a run.
 
     Raises:
-        ValueError: There is no such task, or it does not have one of the arguments.
+        ValueError: The task cannot be made with these arguments.
     """
-    reason = unsupported_reason(env, env_kwargs)
-    if reason is not None:
-        raise ValueError(f"backend: {reason}; use backend gymnasium, or auto for MuJoCo where it has the task.")
     # The original: a policy is saved with its spaces and evaluated in it. This also checks the arguments.
     template = resolve(env, env_kwargs)()
     spaces_of_it = template.observation_space, template.action_space
@@ -80,9 +61,9 @@ def make_mujoco_batch(
     threads = min(threads or usable_cores(), num_envs)
     try:
         with quiet_model_compiler():
-            task = make_task(find_task(str(env)), env_kwargs or {})
+            task = make_task(find_task(env), env_kwargs or {})
     except Exception as error:  # a constructor may raise anything
-        raise not_made(str(env), env_kwargs or {}, error) from error
+        raise not_made(env, env_kwargs or {}, error) from error
     return MujocoBatch(task, num_envs, *spaces_of_it, seed, threads, limit, allow_non_finite, first)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -53,6 +55,35 @@ def test_the_description_says_what_auto_chose() -> None:
 
     assert said("Hopper-v5", 2, pool_threads=2) == "MuJoCo, 2 environments, 2 threads (auto: it has this task)"
     assert said("Pendulum-v1", 1).endswith("in process (auto: the MuJoCo backend has no task Pendulum-v1)")
+
+
+def in_python(program: str) -> str:
+    """Run a program in a process that has imported nothing."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_without_mujoco_a_sentence_says_so() -> None:
+    said = in_python(
+        "import sys; sys.modules['mujoco'] = None\n"
+        "from minerva.environments import choose_backend, make\n"
+        "print(choose_backend('HalfCheetah-v5'))\n"
+        "try: make('HalfCheetah-v5', backend='mujoco')\n"
+        "except ValueError as error: print(error)"
+    )
+    reason = 'MuJoCo is not installed: pip install "minerva-rl[mujoco]"'
+    assert said == f"('gymnasium', '{'auto: ' + reason}')\nbackend: {reason}; use backend gymnasium, or auto for " + (
+        "MuJoCo where it has the task.\n"
+    )
+
+
+def test_nothing_is_imported_that_is_not_used() -> None:
+    said = in_python(
+        "import sys, minerva; from minerva import environments; first = 'mujoco' in sys.modules\n"
+        "environments.make('Hopper-v5', 2, backend='mujoco').close()\n"
+        "print(first, 'mujoco' in sys.modules, {'jax', 'envpool', 'dm_control'} & sys.modules.keys())"
+    )
+    assert said == "False True set()\n"
 
 
 def test_a_backend_with_threads_has_no_worker_processes() -> None:

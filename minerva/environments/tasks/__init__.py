@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from minerva.environments.tasks.base import Draws, Start, State, Task
 
-__all__ = ["Draws", "Start", "State", "Task", "find_task", "register", "task_arguments"]
+__all__ = ["Draws", "Start", "State", "Task", "built_in", "find_task", "make_task", "register", "unsupported_reason"]
 
 _TASKS = {
     "Ant-v5": "v5.ant:Ant",
@@ -72,8 +73,22 @@ def built_in() -> list[str]:
     return sorted(_TASKS)
 
 
-def unknown_arguments(task: Any, env_kwargs: Mapping[str, Any]) -> list[str]:
-    """Return which of an environment's arguments a task does not have."""
+def unsupported_reason(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> str | None:
+    """Return why the MuJoCo backend cannot run an environment, or None if it can."""
+    if not isinstance(env, str):
+        return "the MuJoCo backend runs tasks by their id, not environments from your own function"
+    if importlib.util.find_spec("mujoco") is None:
+        return 'MuJoCo is not installed: pip install "minerva-rl[mujoco]"'
+    task = find_task(env)
+    if task is None:
+        return f"the MuJoCo backend has no task {env}"
+    unknown = _unknown_arguments(task, env_kwargs or {})
+    if unknown:
+        return f"the MuJoCo backend's {env} does not accept {', '.join(unknown)} (in env_kwargs)"
+    return None
+
+
+def _unknown_arguments(task: Any, env_kwargs: Mapping[str, Any]) -> list[str]:
     parameters = inspect.signature(task).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return []

@@ -11,8 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from minerva.environments import make
-from minerva.environments.mujoco_backend import unsupported_reason
-from minerva.environments.tasks import Start, Task, register
+from minerva.environments.tasks import Start, Task, register, unsupported_reason
 from tests.environments.optional import needs
 from tests.environments.tiny_task import MODEL
 
