@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _DRAW_SECONDS = 0.5
 _LINE_SECONDS = 30.0
+_ENDED = ("done", "failed", "pruned")
 _ORDER = {"failed": 0, "running": 1, "stopped": 2, "waiting": 3, "pruned": 4, "done": 5}
 
 
@@ -31,6 +32,7 @@ class Display:
         self._console: Console | None = None
         self._live: Live | None = None
         self._next = 0.0
+        self._ended = 0  # runs
 
     def open(self, status: SweepStatus) -> None:
         """Begin; a terminal gets a table that updates in place."""
@@ -39,6 +41,7 @@ class Display:
         from rich.console import Console
         from rich.live import Live
 
+        self._ended = sum(run.state in _ENDED for run in status.runs)
         self._console = Console(file=sys.stdout)
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(
@@ -67,9 +70,9 @@ class Display:
 
     def ended(self, run: RunStatus, status: SweepStatus) -> None:
         """Say that a run has ended, where there is no table."""
+        self._ended += run.state in _ENDED
         if self._live is None:
-            ended = sum(other.state in ("done", "failed", "pruned") for other in status.runs)
-            self.say(f"{run.state:<8}{run.folder}  {facts_of(run)}  ({ended:,} of {len(status.runs):,})")
+            self.say(f"{run.state:<8}{run.folder}  {facts_of(run)}  ({self._ended:,} of {len(status.runs):,})")
 
     def say(self, text: str) -> None:
         """Print a line, above the table."""

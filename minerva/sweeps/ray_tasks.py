@@ -14,9 +14,10 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 # Read when Ray is imported: no report to its makers, and a run that asks for no GPU sees those there are.
@@ -30,7 +31,7 @@ except ImportError as missing:
     raise ValueError('on: "ray" needs Ray, which is not installed: pip install "minerva-rl[ray]".') from missing
 
 from minerva.sweeps.executor import Ended, Executor, RunFolder
-from minerva.sweeps.local import start_process
+from minerva.sweeps.local import PROGRAM, start_process
 from minerva.sweeps.spec import Resources
 
 _KNOCK_SECONDS = 10.0
@@ -54,15 +55,20 @@ class RayExecutor(Executor):
         address: The cluster's, HOST:PORT; None for the one that this machine belongs to.
         jobs: How many run at once (default: as many as the cluster has room for).
         resources: What each run may use.
+        program: What takes a run's words as `minerva` does.
     """
 
     name = "ray"
 
-    def __init__(self, address: str | None, jobs: int | None, resources: Resources) -> None:
+    def __init__(
+        self, address: str | None, jobs: int | None, resources: Resources, program: Sequence[str] = PROGRAM
+    ) -> None:
         self._address = address
+        self._program = program
         self._jobs = jobs
         self._resources = resources
         self._tasks: dict[Any, Path] = {}  # by the reference to what the task returns
+        self._ready: SimpleQueue[Any] = SimpleQueue()  # references to tasks that have ended
         self._room = 0
         self._next_count = 0.0
         self._opened = False
@@ -102,15 +108,17 @@ class RayExecutor(Executor):
     def submit(self, run: RunFolder, resources: Resources) -> None:
         options = {"num_cpus": resources.cores, "num_gpus": resources.gpu, "max_retries": 0, "name": run.path.name}
         task = _supervise.options(**options)
-        self._tasks[task.remote(run, resources, str(self._token), self._bell)] = run.path
+        reference = task.remote(run, resources, str(self._token), self._bell, self._program)
+        self._tasks[reference] = run.path
+        # Told by Ray's own thread: `ray.wait` would look at all tasks for each that ends.
+        reference.future().add_done_callback(lambda _: self._ready.put(reference))
 
     def wait(self, seconds: float) -> list[Ended]:
-        if not self._tasks:
-            time.sleep(seconds)
+        try:
+            ready = [self._ready.get(timeout=seconds)]
+        except Empty:
             return []
-        ready, _ = ray.wait(list(self._tasks), timeout=seconds)
-        if ready:  # and the others that have ended by now
-            ready, _ = ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
+        ready += [self._ready.get() for _ in range(self._ready.qsize())]  # and the others that have ended by now
         return [self._end_of(task) for task in ready]
 
     def stop(self, paths: Collection[Path] | None = None, kill: bool = False) -> None:
@@ -233,11 +241,11 @@ def _answer(token: str, answer: str) -> bool:
 
 
 @ray.remote
-def _supervise(run: RunFolder, resources: Resources, token: str, bell: Any) -> int:
+def _supervise(run: RunFolder, resources: Resources, token: str, bell: Any, program: Sequence[str]) -> int:
     """Start or resume a run on this node, and return its exit code."""
     if not Path(token).exists():  # a node that has joined since the sweep was started
         raise ValueError(f"the node {socket.gethostname()} does not share {Path(token).parent}")
-    process = start_process(run, resources)
+    process = start_process(run, resources, program)
     rung = bell.listen.remote(str(run.path), _LISTEN_SECONDS)
     while True:
         try:

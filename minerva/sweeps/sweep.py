@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,6 +29,7 @@ PLAN = "sweep.json"
 _WAIT_SECONDS = 0.2
 _LOOK_SECONDS = 1.0  # between two looks at the logs of running runs
 _LOOKS = 200  # logs that are looked at each time: a file system that a thousand nodes share has other work to do
+_LOOK_SHARE = 0.1  # of the time, for looking, where that file system is slow
 _WRITE_SHARE = 0.02  # of the time, for writing the status
 _BEAT_SECONDS = 10.0  # the status is written at least so often
 _LOSSES = 10  # how often in a row the machine of a run may die
@@ -100,7 +102,7 @@ class Sweep:
         self._running: dict[str, _Attempt] = {}
         self._futile: dict[str, int] = {}  # failures in a row without getting further
         self._pruned: set[str] = set()  # runs that are not to be finished
-        self._turn: deque[str] = deque()  # the running runs, in the order in which their logs are looked at
+        self._turn: dict[str, None] = {}  # the running runs, in the order in which their logs are looked at
         self._token = uuid.uuid4().hex
         self._signal: int | None = None
         self._signals = 0
@@ -251,13 +253,14 @@ class Sweep:
             if folder in self._waiting:
                 self._waiting.remove(folder)
                 self._runs[folder].state = "pruned"
+                self._display.ended(self._runs[folder], self.status)
 
     def _submit(self, folder: str) -> None:
         run = self._runs[folder]
         run.state, run.error = "running", None
         run.attempts += 1
         self._running[folder] = _Attempt(time.monotonic(), run.steps, run.seconds)
-        self._turn.append(folder)
+        self._turn[folder] = None
         variables = {TOKEN_VARIABLE: self._token, "WANDB_RUN_GROUP": self.status.name}
         path = self._folder / folder
         try:
@@ -268,7 +271,7 @@ class Sweep:
     def _handle(self, ended: Ended) -> None:
         folder = ended.path.relative_to(self._folder).as_posix()
         run, attempt = self._runs[folder], self._running.pop(folder)
-        self._turn.remove(folder)
+        del self._turn[folder]
         self._update(run, attempt)
         run.steps_per_second = None
         if ended.code == 0:
@@ -298,14 +301,14 @@ class Sweep:
     def _look(self, changed: bool) -> None:
         """Bring the status up to date, write it and show it, each when it is due."""
         now = time.monotonic()
-        if now >= self._next_look or changed:
-            self._next_look = now + _LOOK_SECONDS
-            for folder in list(self._turn)[:_LOOKS]:
-                self._turn.rotate(-1)
+        if now >= self._next_look:  # by the clock alone: what it costs must not grow with the number of ends
+            for folder in list(islice(self._turn, _LOOKS)):
+                self._turn[folder] = self._turn.pop(folder)
                 self._update(self._runs[folder], self._running[folder])
                 self._runs[folder].steps_per_second = self._running[folder].pace(self._runs[folder])
             self._looked()
             self._estimate()
+            self._next_look = now + max(_LOOK_SECONDS, (time.monotonic() - now) / _LOOK_SHARE)
             changed = True
         self._display.show(self.status)
         if now >= self._next_write and changed:

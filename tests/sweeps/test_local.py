@@ -15,7 +15,7 @@ from minerva.sweeps import local
 from minerva.sweeps.executor import Ended, RunFolder
 from minerva.sweeps.local import LocalExecutor
 from minerva.sweeps.spec import Resources
-from tests.sweeps import sleeping_trainer
+from benchmarks import sleeping_trainer
 
 PROGRAM = (sys.executable, sleeping_trainer.__file__)
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import minerva
+from benchmarks.ray_nodes import Cluster, free_port, wait_until
 from minerva.sweeps.status import SweepStatus
 from tests.trainers.ppo.small_run import metrics_of, same, state_of
 
@@ -50,88 +49,6 @@ checkpoint_interval = 64
 [grid]
 policy_lr = [0.01, 0.001]
 """
-
-
-class Node:
-    """A node of two cores: `ray start` in the foreground, and what it has started."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        command = [str(Path(sys.executable).with_name("ray")), "start", *words, "--num-cpus=2", "--block"]
-        command += ["--disable-usage-stats", "--object-store-memory=80000000"]
-        # A background job of a shell without job control ignores Ctrl-C, and Ray's workers with it.
-        self.log = folder / f"node-{len(list(folder.iterdir()))}.log"
-        with self.log.open("w") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
-
-    def processes(self) -> list[int]:
-        """Return the ids of the node's processes, but not of the runs on it."""
-        parents: dict[int, list[int]] = {}
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            parents.setdefault(parent, []).append(int(stat.parent.name))
-        found, left = [self.process.pid], [self.process.pid]
-        while left:
-            children = [child for child in parents.get(left.pop(), []) if b"minerva.cli" not in command_line(child)]
-            found += children
-            left += children
-        return found
-
-    def kill(self) -> None:
-        """End the node without a word; its runs are not asked."""
-        for pid in self.processes():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        self.process.wait()
-
-
-def command_line(pid: int) -> bytes:
-    try:
-        return (Path("/proc") / str(pid) / "cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-def wait_until(there: Callable[[], bool], what: Callable[[], str], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
-
-
-class Cluster:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.address = f"127.0.0.1:{free_port()}"
-        port = self.address.partition(":")[2]
-        # The path of a socket is limited to about a hundred characters.
-        self.temporary = Path("/tmp") / f"ray-test-{os.getpid()}"
-        head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.temporary}"]
-        self.head = Node(folder, *head)
-        wait_until(lambda: "Ray runtime started" in self.head.log.read_text(), self.head.log.read_text)
-        self.nodes = [self.head]
-
-    def add(self) -> Node:
-        node = Node(self.folder, f"--address={self.address}")
-        wait_until(lambda: "Ray runtime started" in node.log.read_text(), node.log.read_text)
-        self.nodes.append(node)
-        return node
-
-    def close(self) -> None:
-        for node in reversed(self.nodes):
-            node.kill()
-        shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from minerva.sweeps.spec import Resources
 from minerva.sweeps.status import SweepStatus
 from minerva.sweeps.sweep import Sweep, SweepResult
 from minerva.utils.folder_lock import FolderLock, LockedError
-from tests.sweeps import sleeping_trainer
+from benchmarks import sleeping_trainer
 
 PROGRAM = (sys.executable, sleeping_trainer.__file__)
 
