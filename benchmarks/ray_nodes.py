@@ -18,7 +18,8 @@ _STARTED = "Ray runtime started"
 _RUN = b"--resume-or-start"  # in the command of a run
 _START_SECONDS = 120.0
 # A token in the home folder, which `ray.init` leaves there, would turn authentication on for the head alone.
-_ENVIRONMENT = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+# On a busy machine, a worker process may take longer to start than the minute that Ray allows.
+_ENVIRONMENT = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_worker_register_timeout_seconds": "300"}
 
 
 class Node:
@@ -99,14 +100,17 @@ class Cluster:
         words = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.temporary}"]
         self.nodes: list[Node] = []
         self.head = self._start(*words, cores=cores if head_cores is None else head_cores)
-        self.head.wait()
+        try:
+            self.head.wait()
+        except BaseException:
+            self.close()
+            raise
 
-    def add(self, count: int = 1) -> Node:
-        """Add nodes; return the last of them."""
-        added = [self._start(f"--address={self.address}", cores=self._cores) for _ in range(count)]
-        for node in added:
-            node.wait()
-        return added[-1]
+    def add(self) -> Node:
+        """Add a node."""
+        node = self._start(f"--address={self.address}", cores=self._cores)
+        node.wait()
+        return node
 
     def _start(self, *words: str, cores: int) -> Node:
         log = self.folder / f"node-{len(self.nodes)}.log"

@@ -42,7 +42,7 @@ def main() -> int:
     state: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"steps": 0, "starts": []}
     first = not state["starts"]
     state["starts"].append({name: os.environ.get(name) for name in VARIABLES})
-    path.write_text(json.dumps(state))
+    _save(path, state)
     with (folder / "metrics.csv").open("a") as log:
         if first:
             log.write("step,name,value\n")
@@ -58,9 +58,15 @@ def main() -> int:
             state["steps"] += 1
             log.write(f"{state['steps']},eval/return_mean,{-state['steps']}\n")
             log.flush()
-            path.write_text(json.dumps(state))
+            _save(path, state)
     lock.release()
     return 143 if stopped else 0
+
+
+def _save(path: Path, state: dict[str, Any]) -> None:
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(state))
+    temporary.replace(path)
 
 
 if __name__ == "__main__":

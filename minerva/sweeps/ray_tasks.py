@@ -176,7 +176,8 @@ class RayExecutor(Executor):
                 shared = ray.get(task, timeout=0) and answer.exists()
                 problem = "does not see it"
             except exceptions.RayError as error:
-                shared, problem = False, f"did not answer ({type(error).__name__})"
+                died = all(node["NodeID"] != other["NodeID"] for other in _nodes())  # while it was asked
+                shared, problem = died, f"did not answer ({type(error).__name__})"
             answer.unlink(missing_ok=True)
             if not shared:
                 self._token.unlink(missing_ok=True)
