@@ -1,7 +1,7 @@
 """A model of how long a sweep takes on a cluster, and a round of rollout workers: one function per formula.
 
-The page "How far it scales" (docs/how-to/scale.md) explains it; `benchmarks/simulated_cluster.py` measures the constants
-and compares predictions with a cluster. To compute a case of your own:
+The page "How far it scales" (docs/how-to/scale.md) explains it; `benchmarks/simulated_cluster.py` measures the
+constants and compares predictions with a cluster. To compute a case of your own:
 
     from benchmarks.cluster_model import RolloutCosts, Round, knee, limit_of, round_seconds
 

@@ -7,8 +7,8 @@ locks and status are the real ones; the runs (`benchmarks/sleeping_trainer.py`) 
 would compute, for as long as that would take, and write files and pass arrays of real size. One node in ten is killed
 while 2,000 runs are on their way.
 
-The constants of the model (`benchmarks/cluster_model.py`) are measured by calibrations of their own, before and after the
-runs that are compared, because other programs use the machine too.
+The constants of the model (`benchmarks/cluster_model.py`) are measured by calibrations of their own, before and after
+the runs that are compared, because other programs use the machine too.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ import ray
 from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from benchmarks import cluster_model as model
 from benchmarks import sleeping_trainer
-from benchmarks.cluster_model import (
-    Loss, RolloutCosts, Round, Runs, SweepCosts, efficiency, knee, limit_of, round_seconds, sweep_seconds,
-)  # fmt: skip
+from benchmarks.cluster_model import Loss, RolloutCosts, Round, Runs, SweepCosts, sweep_seconds
 from benchmarks.provenance import commit_of, hardware
 from benchmarks.ray_nodes import Cluster, Node
-from benchmarks.simulated_rollouts import CONTROL, IMAGES, Task, Worker, play_rounds
+from benchmarks.simulated_rollouts import CONTROL, IMAGES, Played, Task, Worker, play_rounds
 from minerva.sweeps.expansion import PlannedRun
 from minerva.sweeps.ray_tasks import RayExecutor
 from minerva.sweeps.spec import Resources
@@ -69,7 +68,7 @@ class Size(NamedTuple):
         (100, Runs(400, 0.0, 1.0)),
     )
     """Slots that are used, and runs."""
-    killed: Runs = Runs(2000, 10.0, 20.0)  # noqa: RUF009
+    killed: Runs = Runs(2000, 10.0, 20.0)
     """The runs during which one node in ten is killed."""
     workers: tuple[int, ...] = (1, 10, 30, 100)
     tasks: tuple[Task, ...] = (CONTROL, IMAGES)
@@ -208,22 +207,23 @@ def start_workers(count: int, nodes: Sequence[str]) -> list[Any]:
 def calibrate_rollouts(workers: list[Any], nodes: int) -> dict[str, float]:
     """Measure a message's cost and the bytes per second: workers that do not work, and small and large messages.
 
-    No size here is one of those that are predicted.
+    No size here is one of those that are predicted. What begins with `learner` is the processor's time in the learner's
+    process alone: on a real cluster, the rest is done by other machines.
     """
     count = len(workers)
     small, large, heavy = 1 << 18, 1 << 22, 1 << 24
 
-    def seconds(segment: int, weights: int) -> float:
-        return median(play_rounds(workers, Round(segment, 0.0, 0.0, weights), 5))
+    def play(segment: int, weights: int) -> Played:
+        played = play_rounds(workers, Round(segment, 0.0, 0.0, weights), 5)
+        return Played(median(one.seconds for one in played), median(one.processor for one in played))
 
-    base, more = seconds(small, 4), seconds(large, 4)
-    heavy_weights = seconds(small, heavy)
-    per_byte = max(more - base, 1e-9) / count / (large - small)
-    return {
-        "call": round(base / count - small * per_byte, 6),
-        "bytes_per_second": round(1 / per_byte),
-        "weights_bytes_per_second": round(nodes * heavy / max(heavy_weights - base, 1e-9)),
-    }
+    base, more, heavier = play(small, 4), play(large, 4), play(small, heavy)
+    found = {}
+    for name, before, after in (("", base.seconds, more.seconds), ("learner_", base.processor, more.processor)):
+        per_byte = max(after - before, 1e-9) / count / (large - small)
+        found[f"{name}call"] = round(before / count - small * per_byte, 6)
+        found[f"{name}bytes_per_second"] = round(1 / per_byte)
+    return found | {"weights_bytes_per_second": round(nodes * heavy / max(heavier.seconds - base.seconds, 1e-9))}
 
 
 def mean_of(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
@@ -297,24 +297,25 @@ def simulate_rollouts(size: Size) -> dict[str, Any]:
             calibrations.append(calibrate_rollouts(some, len(ids)))
         for task in size.tasks:
             load = os.getloadavg()[0]
-            seconds = fmean(play_rounds(workers, task.round(), size.rounds))
+            seconds = fmean(played.seconds for played in play_rounds(workers, task.round(), size.rounds))
             measured.append((task, count, seconds, load))
         for worker in workers:
             ray.kill(worker)
         time.sleep(1.0)
-    costs = RolloutCosts(**{name: fmean(one[name] for one in calibrations) for name in calibrations[0]})
+    names = ("call", "bytes_per_second", "weights_bytes_per_second")
+    costs = RolloutCosts(**{name: fmean(one[name] for one in calibrations) for name in names})
     for task, count, seconds, load in measured:
         one, used = task.round(), min(count, len(ids))
         row = {"task": task.name, "workers": count, "seconds": round(seconds, 3), "load_before": round(load, 1)}
-        predicted = round_seconds(costs, one, count, used)
-        row |= {"efficiency": round(one.worker / seconds, 3), "limit": limit_of(costs, one, count, used)}
-        row |= {"predicted_efficiency": round(efficiency(costs, one, count, used), 3)}
+        predicted = model.round_seconds(costs, one, count, used)
+        row |= {"efficiency": round(one.worker / seconds, 3), "limit": model.limit_of(costs, one, count, used)}
+        row |= {"predicted_efficiency": round(model.efficiency(costs, one, count, used), 3)}
         rows.append(compared(row, predicted))
         print(rows[-1], flush=True)
     return {
         "rollout_costs": calibrations,
         "rollout_tasks": {
-            task.name: {**task._asdict(), "knee": round(knee(costs, task.round()), 1)} for task in size.tasks
+            task.name: {**task._asdict(), "knee": round(model.knee(costs, task.round()), 1)} for task in size.tasks
         },
         "rollouts": rows,
     }

@@ -61,13 +61,21 @@ class Worker:
         return str(ray.get_runtime_context().get_node_id())
 
 
-def play_rounds(workers: list[Any], one: Round, rounds: int) -> list[float]:
-    """Play rounds of synchronous training and return how long each took; the first, which warms up, is left out."""
+class Played(NamedTuple):
+    """A round that was played."""
+
+    seconds: float
+    processor: float
+    """Seconds of the processor in the learner's process."""
+
+
+def play_rounds(workers: list[Any], one: Round, rounds: int) -> list[Played]:
+    """Play rounds of synchronous training and return what each took; the first, which warms up, is left out."""
     size, parameters = int(one.segment_bytes), int(one.weights_bytes) // BYTES_PER_FLOAT
     batch = np.empty((len(workers), size), np.uint8)
     took = []
     for number in range(rounds + 1):
-        begin = time.perf_counter()
+        begin, processor = time.perf_counter(), time.process_time()
         weights = ray.put(np.full(parameters, number % 251, np.float32))
         segments = [worker.collect.remote(weights, size, one.worker) for worker in workers]
         for k in range(len(workers)):
@@ -76,5 +84,5 @@ def play_rounds(workers: list[Any], one: Round, rounds: int) -> list[float]:
         if not (batch[:, -1] == number % 251).all():
             raise RuntimeError("a segment was collected with other weights")
         time.sleep(one.learner * len(workers))
-        took.append(time.perf_counter() - begin)
+        took.append(Played(time.perf_counter() - begin, time.process_time() - processor))
     return took[1:]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks import sleeping_trainer
 from minerva.sweeps import local
 from minerva.sweeps.executor import Ended, RunFolder
 from minerva.sweeps.local import LocalExecutor
 from minerva.sweeps.spec import Resources
-from benchmarks import sleeping_trainer
 
 PROGRAM = (sys.executable, sleeping_trainer.__file__)
 

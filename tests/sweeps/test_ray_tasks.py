@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 import minerva
+from benchmarks.cluster_model import Runs
 from benchmarks.ray_nodes import Cluster, free_port, wait_until
 from minerva.sweeps.status import SweepStatus
 from tests.trainers.ppo.small_run import metrics_of, same, state_of
+from tests.tuning import instant_trainer
 
 if sys.platform == "win32":
     pytest.skip("the processes of a node are found in /proc", allow_module_level=True)
@@ -185,3 +187,51 @@ def test_without_a_cluster_it_says_how_to_start_one(tmp_path: Path, address: str
             {"algorithms": ["ppo"], "envs": ["Pendulum-v1"], "seeds": "1"},
             out=tmp_path / "out", on="ray", address=address.format(port=free_port()), console=False,
         )  # fmt: skip
+
+
+def test_a_simulated_sweep_ends_although_a_node_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    from benchmarks.simulated_cluster import connected, play_sweep
+
+    second = cluster.add()
+    with connected(cluster):
+        found = play_sweep(tmp_path / "out", Runs(20, 0.2, 0.8), 4, kill=(2.0, [second]))
+        # Ray may still take the node for a living one, but must not be believed.
+        again = play_sweep(tmp_path / "out", Runs(2, 0.0, 0.0), 4)
+    assert (found["done"], found["with_all_steps"], found["failed"], found["locks_left"]) == (20, 20, 0, 0)
+    assert found["attempts"] > 20 and again["done"] == 2
+
+
+TUNE = """
+import sys
+from pathlib import Path
+from minerva import api
+from minerva.sweeps.ray_tasks import RayExecutor
+from minerva.sweeps.spec import Resources
+from minerva.tuning.spec import read_tune_spec
+from minerva.tuning.tuner import Tuner
+spec = read_tune_spec(sys.argv[3], api.algorithms())
+executor = RayExecutor(sys.argv[1], None, Resources(), (sys.executable, sys.argv[4]))
+result = Tuner(spec, api.algorithms(), Path(sys.argv[2]), executor).tune()
+print([(trial.number, trial.outcome) for trial in result.trials])
+"""
+
+
+def test_a_search_on_the_cluster_resumes_after_a_kill(cluster: Cluster, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    spec, out = tmp_path / "tune.toml", tmp_path / "out"
+    spec.write_text(
+        'algorithms = ["ppo"]\nenvs = ["Pendulum-v1"]\nseeds = "1"\npreset = "none"\ntotal_steps = 4096\n'
+        "[search]\npolicy_lr = {low = 1e-4, high = 1e-1, log = true}\n[tune]\ntrials = 8\npruner = 'none'\n"
+    )
+    command = [sys.executable, "-c", TUNE, cluster.address, str(out), str(spec), str(instant_trainer.__file__)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: count(out, "done") >= 2 or process.poll() is not None, lambda: "no trial ends")
+    finally:
+        process.kill()
+    assert process.wait() == -signal.SIGKILL
+    ended = [run.folder for run in SweepStatus.read(out).runs if run.state == "done"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines()[-1:] == [str([(k, "complete") for k in range(8)])], done.stdout + done.stderr
+    assert (out / "best.toml").exists() and (out / "tuning.html").exists()
+    assert 2 <= len(ended) < 8 and all((out / folder / "starts").read_text() == "x" for folder in ended)

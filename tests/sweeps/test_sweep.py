@@ -6,20 +6,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import sleeping_trainer
+from minerva.sweeps import sweep as sweeping
 from minerva.sweeps.display import Display
+from minerva.sweeps.executor import Ended, Executor, RunFolder
 from minerva.sweeps.expansion import PlannedRun
 from minerva.sweeps.local import LocalExecutor
 from minerva.sweeps.spec import Resources
-from minerva.sweeps.status import SweepStatus
+from minerva.sweeps.status import SweepStatus, read_progress
 from minerva.sweeps.sweep import Sweep, SweepResult
 from minerva.utils.folder_lock import FolderLock, LockedError
-from benchmarks import sleeping_trainer
 
 PROGRAM = (sys.executable, sleeping_trainer.__file__)
 
@@ -188,3 +191,48 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"^out: .* cannot be created"):
         sweep(tmp_path / "file" / "out", planned("one"))
+
+
+class InstantExecutor(Executor):
+    """Ends each run when it is asked for, one at a time."""
+
+    name = "instant"
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._running: deque[Path] = deque()
+
+    def open(self, folder: Path) -> None:
+        pass
+
+    def has_room(self, resources: Resources) -> bool:
+        return len(self._running) < self._slots
+
+    def submit(self, run: RunFolder, resources: Resources) -> None:
+        run.path.mkdir(parents=True)
+        (run.path / "metrics.csv").write_text("step,name,value\n10,eval/return_mean,1\n")
+        self._running.append(run.path)
+
+    def wait(self, seconds: float) -> list[Ended]:
+        return [Ended(self._running.popleft(), 0)]
+
+    def stop(self, paths: Collection[Path] | None = None, kill: bool = False) -> None:
+        self._running.clear()
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_a_finished_run_costs_does_not_grow_with_the_number_of_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A thousand runs in five hundred slots: at each end, the logs of the other runs stay closed."""
+    read: list[Path] = []
+    monkeypatch.setattr(sweeping, "read_progress", lambda folder: read.append(folder) or read_progress(folder))
+    runs = [planned(f"v{k}") for k in range(1000)]
+    begin = time.monotonic()
+    result = Sweep("mine", runs, tmp_path, InstantExecutor(500), Resources(), display=Display()).run()
+    took = time.monotonic() - begin
+    assert {run.state for run in result.runs} == {"done"} and {run.steps for run in result.runs} == {10}
+    assert len(read) <= 1000 + 200 * (took + 1)  # each when it ends, and 200 per second
+    assert capsys.readouterr().out.splitlines()[-1].endswith("(1,000 of 1,000)")
