@@ -14,6 +14,9 @@ Times are in seconds, sizes in bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+BYTES_PER_FLOAT = 4
 
 # A sweep
 
@@ -128,6 +131,33 @@ class Round:
     learner: float
     """Time of the update per worker: it grows with the batch."""
     weights_bytes: float = 0.0
+
+
+class Task(NamedTuple):
+    """What is learned, as far as its times and sizes go."""
+
+    name: str
+    steps: int
+    """T of a segment [T, n]."""
+    environments: int
+    """n of one worker."""
+    bytes_per_step: int
+    """Of one environment: observation, action, reward, flags, log-probability and value."""
+    parameters: int
+    step: float
+    """Seconds in which a worker steps all its environments once and acts."""
+    update: float
+    """Seconds of the learner per step of one environment, all passes together."""
+
+    def round(self) -> Round:
+        """Return its times and sizes as the model wants them."""
+        samples = self.steps * self.environments
+        return Round(
+            segment_bytes=samples * self.bytes_per_step,
+            worker=self.steps * self.step,
+            learner=samples * self.update,
+            weights_bytes=self.parameters * BYTES_PER_FLOAT,
+        )
 
 
 def receive_seconds(costs: RolloutCosts, one: Round) -> float:

@@ -38,10 +38,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from benchmarks import cluster_model as model
 from benchmarks import sleeping_trainer
-from benchmarks.cluster_model import Loss, RolloutCosts, Round, Runs, SweepCosts, sweep_seconds
+from benchmarks.cluster_model import Loss, RolloutCosts, Round, Runs, SweepCosts, Task, sweep_seconds
 from benchmarks.provenance import commit_of, hardware
 from benchmarks.ray_nodes import Cluster, Node
-from benchmarks.simulated_rollouts import CONTROL, IMAGES, Played, Task, Worker, play_rounds
+from benchmarks.simulated_rollouts import CONTROL, IMAGES, Played, Worker, play_rounds
 from minerva.sweeps.expansion import PlannedRun
 from minerva.sweeps.ray_tasks import RayExecutor
 from minerva.sweeps.spec import Resources

@@ -9,37 +9,7 @@ import numpy as np
 import ray
 from numpy.typing import NDArray
 
-from benchmarks.cluster_model import Round
-
-BYTES_PER_FLOAT = 4
-
-
-class Task(NamedTuple):
-    """What is learned, as far as its times and sizes go."""
-
-    name: str
-    steps: int
-    """T of a segment [T, n]."""
-    environments: int
-    """n of one worker."""
-    bytes_per_step: int
-    """Of one environment: observation, action, reward, flags, log-probability and value."""
-    parameters: int
-    step: float
-    """Seconds in which a worker steps all its environments once and acts."""
-    update: float
-    """Seconds of the learner per step of one environment, all passes together."""
-
-    def round(self) -> Round:
-        """Return its times and sizes as the model wants them."""
-        samples = self.steps * self.environments
-        return Round(
-            segment_bytes=samples * self.bytes_per_step,
-            worker=self.steps * self.step,
-            learner=samples * self.update,
-            weights_bytes=self.parameters * BYTES_PER_FLOAT,
-        )
-
+from benchmarks.cluster_model import BYTES_PER_FLOAT, Round, Task
 
 # Numbers of the size that PPO has on HalfCheetah-v5 with (256, 256) and on Atari games with the CNN of DQN's paper.
 CONTROL = Task("control", 512, 4, (17 + 6 + 6) * BYTES_PER_FLOAT, 150_000, 0.004, 2e-5)

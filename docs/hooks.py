@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # `benchmarks` and `docs` are not installed
 
 from benchmarks import summary  # noqa: E402
-from docs import api, formulas, speed, tables  # noqa: E402
+from docs import api, formulas, scale, speed, tables  # noqa: E402
 from docs.formulas import ANNOTATED, CODE  # noqa: E402
 
 _DIRECTIVE = re.compile(r"^<!-- (?P<kind>[a-z ]+?)(?:: (?P<argument>.+?))? -->$", re.MULTILINE)
@@ -155,6 +155,7 @@ DIRECTIVES: dict[str, Callable[[str, str], str]] = {
     "shortfalls": tables.shortfalls,
     "curves": tables.curves,
     "time shares": speed.time_shares,
+    "scale": scale.table,
 }
 
 

@@ -36,6 +36,10 @@ class Ended(NamedTuple):
     """Whether its machine has died, and not the run."""
 
 
+class ClusterLostError(OSError):
+    """What starts the runs no longer answers; each run has its last checkpoint."""
+
+
 class Executor(ABC):
     """Starts processes, each of which starts or resumes the run of a folder."""
 
@@ -52,7 +56,11 @@ class Executor(ABC):
 
     @abstractmethod
     def has_room(self, resources: Resources) -> bool:
-        """Return whether one more run may be submitted now."""
+        """Return whether one more run may be submitted now.
+
+        Raises:
+            ClusterLostError: None may be submitted any more; `wait` tells that those that were running have ended.
+        """
 
     @abstractmethod
     def submit(self, run: RunFolder, resources: Resources) -> None:

@@ -30,13 +30,14 @@ try:
 except ImportError as missing:
     raise ValueError('on: "ray" needs Ray, which is not installed: pip install "minerva-rl[ray]".') from missing
 
-from minerva.sweeps.executor import Ended, Executor, RunFolder
+from minerva.sweeps.executor import ClusterLostError, Ended, Executor, RunFolder
 from minerva.sweeps.local import PROGRAM, start_process
 from minerva.sweeps.spec import Resources
 
 _KNOCK_SECONDS = 10.0
 _PROBE_SECONDS = 60.0
 _CAPACITY_SECONDS = 2.0  # between two looks at how large the cluster is
+_HEAD_SECONDS = 30.0  # without an answer from the head node; after 60, Ray ends the process without an exception
 _LISTEN_SECONDS = 30.0  # a task asks again after so long whether it should stop
 _LISTENERS = 100_000
 _POLL_SECONDS = 0.2
@@ -72,6 +73,9 @@ class RayExecutor(Executor):
         self._room = 0
         self._next_count = 0.0
         self._opened = False
+        self._head = ""  # HOST:PORT
+        self._silent_since: float | None = None
+        self._lost = False
 
     def open(self, folder: Path) -> None:
         """Connect to the cluster.
@@ -91,6 +95,7 @@ class RayExecutor(Executor):
                     "`ray start --head`, and this command on one of its nodes."
                 ) from error
             self._opened = True
+        self._head = ray.get_runtime_context().gcs_address
         self._check_nodes()
         self._token = folder / f".shared-{uuid.uuid4().hex}"
         self._probe(folder)
@@ -102,7 +107,8 @@ class RayExecutor(Executor):
         now = time.monotonic()
         if now >= self._next_count:
             self._next_count = now + _CAPACITY_SECONDS
-            self._room = sum(_fit(node, resources) for node in _nodes())
+            # Not asked while the head node is silent: Ray would wait for its answer.
+            self._room = sum(_fit(node, resources) for node in _nodes()) if self._head_answers(now) else 0
         return len(self._tasks) < min(self._room, self._jobs or self._room)
 
     def submit(self, run: RunFolder, resources: Resources) -> None:
@@ -114,6 +120,9 @@ class RayExecutor(Executor):
         reference.future().add_done_callback(lambda _: self._ready.put(reference))
 
     def wait(self, seconds: float) -> list[Ended]:
+        if self._lost:
+            paths, self._tasks = list(self._tasks.values()), {}
+            return [Ended(path, -signal.SIGKILL, "the cluster's head node was lost", lost=True) for path in paths]
         try:
             ready = [self._ready.get(timeout=seconds)]
         except Empty:
@@ -122,6 +131,8 @@ class RayExecutor(Executor):
         return [self._end_of(task) for task in ready]
 
     def stop(self, paths: Collection[Path] | None = None, kill: bool = False) -> None:
+        if self._lost:
+            return
         if not kill:
             with suppress(exceptions.RayError):
                 ray.get(self._bell.ring.remote(None if paths is None else [str(path) for path in paths]), timeout=10)
@@ -137,6 +148,27 @@ class RayExecutor(Executor):
             self._token.unlink()
         if self._opened:
             ray.shutdown()
+
+    def _head_answers(self, now: float) -> bool:
+        """Return whether the head node answers.
+
+        Raises:
+            ClusterLostError: It has not for a while.
+        """
+        try:
+            _knock(self._head)
+        except OSError as error:
+            self._silent_since = now if self._silent_since is None else self._silent_since
+            if time.monotonic() - self._silent_since < _HEAD_SECONDS:
+                return False
+            self._lost = True
+            raise ClusterLostError(
+                f"address: the head node of the Ray cluster at {self._head} has not answered for {_HEAD_SECONDS:.0f} "
+                "seconds, so its runs end at their last checkpoints; start the cluster and then this command again, "
+                "which goes on from there."
+            ) from error
+        self._silent_since = None
+        return True
 
     def _end_of(self, task: Any) -> Ended:
         path = self._tasks.pop(task)

@@ -118,6 +118,7 @@ class Sweep:
         Raises:
             LockedError: Another process runs a sweep in the folder.
             ValueError: The folder holds a run that was started with other settings, or cannot be written to.
+            ClusterLostError: The cluster is gone.
         """
         new = not self._folder.exists()
         try:

@@ -235,3 +235,48 @@ def test_a_search_on_the_cluster_resumes_after_a_kill(cluster: Cluster, tmp_path
     assert done.stdout.splitlines()[-1:] == [str([(k, "complete") for k in range(8)])], done.stdout + done.stderr
     assert (out / "best.toml").exists() and (out / "tuning.html").exists()
     assert 2 <= len(ended) < 8 and all((out / folder / "starts").read_text() == "x" for folder in ended)
+
+
+SWEEP_OF_SLEEPERS = """
+import sys
+from pathlib import Path
+from benchmarks import sleeping_trainer
+from minerva.sweeps import ray_tasks
+from minerva.sweeps.expansion import PlannedRun
+from minerva.sweeps.spec import Resources
+from minerva.sweeps.sweep import Sweep
+ray_tasks._HEAD_SECONDS = 2.0
+executor = ray_tasks.RayExecutor(sys.argv[1], None, Resources(), (sys.executable, sleeping_trainer.__file__))
+names = [f"v{k}" for k in range(6)]
+runs = [PlannedRun(f"ppo/X/{name}/seed1", "ppo", "X", name, 1, 20, 20, {}, ("20", "1")) for name in names]
+print(Sweep("mine", runs, Path(sys.argv[2]), executor, Resources()).run())
+"""
+
+
+def test_a_lost_head_node_is_said_and_starting_again_goes_on(cluster: Cluster, tmp_path: Path) -> None:
+    """The last test of the module's cluster: it is gone then."""
+    out = tmp_path / "out"
+
+    def sweep(address: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", SWEEP_OF_SLEEPERS, address, str(out)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    process = sweep(cluster.address)
+    try:
+        wait_until(lambda: count(out, "done") >= 2 or process.poll() is not None, lambda: "no run ends")
+        cluster.head.kill()
+        said, _ = process.communicate(timeout=50)  # before Ray ends the process
+    finally:
+        process.kill()
+    assert "the head node of the Ray cluster at " in said and "which goes on from there." in said, said
+    status = SweepStatus.read(out)
+    assert status.ended and 2 <= count(out, "done") < 6 and not count(out, "running")
+    other = Cluster(tmp_path)
+    try:
+        said, _ = sweep(other.address).communicate(timeout=120)
+    finally:
+        other.close()
+    assert "SweepResult(6 of 6 runs done, 0 failed" in said, said
+    for run in SweepStatus.read(out).runs:  # each step once, over both clusters
+        rows = (out / run.folder / "metrics.csv").read_text().splitlines()[1:]
+        assert [row.split(",")[0] for row in rows] == [str(k) for k in range(1, 21)]
