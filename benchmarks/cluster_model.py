@@ -60,7 +60,7 @@ class Loss:
 
 
 def tail_seconds(runs: Runs) -> float:
-    """Return how long after the last run was started, less what the slots still had to do on average, a sweep ends.
+    """Return how long after the mean slot is out of work the last run ends.
 
     A slot that is looked at anytime is in the middle of a run, which goes on for E[d²] / 2E[d] on average; the longest
     goes on for almost the longest time there is.
@@ -69,19 +69,34 @@ def tail_seconds(runs: Runs) -> float:
     return runs.longest - square / (2 * runs.mean) if runs.mean else 0.0
 
 
+def runs_per_second(costs: SweepCosts, run: float, slots: int) -> float:
+    """Return how many runs end per second while all slots are in use.
+
+    Each slot alternates between a run and the one process that serves all slots, where it may have to wait: a closed
+    queue, whose length for one more slot follows from the length without it (mean value analysis).
+    """
+    service = max(costs.central, costs.simulator)
+    alone = max(run + costs.run, service)  # the service included
+    rate = waiting = 0.0
+    for count in range(1, slots + 1):
+        at_the_server = service * (1 + waiting)
+        rate = count / (alone - service + at_the_server)
+        waiting = rate * at_the_server
+    return rate
+
+
 def sweep_seconds(costs: SweepCosts, runs: Runs, slots: int, losses: tuple[Loss, ...] = ()) -> float:
-    """Return how long a sweep takes: the slots' work side by side, or the one process that serves all of them."""
-    work = runs.count * (runs.mean + costs.run)
+    """Return how long a sweep takes."""
+    seconds, done = 0.0, 0.0
     for loss in losses:
-        work += loss.slots * (loss.repeated - loss.at)  # until then, its slots worked
-    left = slots - sum(loss.slots for loss in losses)
-    side_by_side = work / left + min(tail_seconds(runs), runs.longest)
-    one_by_one = runs.count * max(costs.central, costs.simulator) + runs.mean + costs.run
-    return max(side_by_side, one_by_one)
+        rate = runs_per_second(costs, runs.mean, slots)
+        done += rate * (loss.at - seconds) - loss.slots * loss.repeated / (runs.mean + costs.run)
+        seconds, slots = loss.at, slots - loss.slots
+    return seconds + (runs.count - done) / runs_per_second(costs, runs.mean, slots) + tail_seconds(runs)
 
 
 def shortest_run(costs: SweepCosts, slots: int) -> float:
-    """Return the mean time of a run below which slots wait for the sweep's own process."""
+    """Return the mean time of a run below which the slots wait for the sweep's own process."""
     return max(slots * max(costs.central, costs.simulator) - costs.run, 0.0)
 
 

@@ -17,9 +17,15 @@ STORE_BYTES = 80_000_000
 _STARTED = "Ray runtime started"
 _RUN = b"--resume-or-start"  # in the command of a run
 _START_SECONDS = 120.0
-# A token in the home folder, which `ray.init` leaves there, would turn authentication on for the head alone.
-# On a busy machine, a worker process may take longer to start than the minute that Ray allows.
-_ENVIRONMENT = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_worker_register_timeout_seconds": "300"}
+_ENVIRONMENT = {
+    **os.environ,
+    # A token in the home folder, which `ray.init` leaves there, would turn authentication on for the head alone.
+    "RAY_AUTH_MODE": "disabled",
+    # On a busy machine, a worker process may take longer to start than the minute that Ray allows.
+    "RAY_worker_register_timeout_seconds": "300",
+    # Each node reports on this machine, which they share.
+    "REPORTER_UPDATE_INTERVAL_MS": "60000",
+}
 
 
 class Node:
@@ -34,7 +40,7 @@ class Node:
 
     def __init__(self, log: Path, *words: str, cores: int = 2, store: int = STORE_BYTES) -> None:
         command = [str(Path(sys.executable).with_name("ray")), "start", *words, f"--num-cpus={cores}", "--block"]
-        command += ["--disable-usage-stats", f"--object-store-memory={store}"]
+        command += ["--disable-usage-stats", "--include-log-monitor=false", f"--object-store-memory={store}"]
         self.log = log
         with log.open("w") as out:
             # A background job of a shell without job control ignores Ctrl-C, and Ray's workers with it.

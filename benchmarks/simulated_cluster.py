@@ -72,7 +72,7 @@ class Size(NamedTuple):
     """The runs during which one node in ten is killed."""
     workers: tuple[int, ...] = (1, 10, 30, 100)
     tasks: tuple[Task, ...] = (CONTROL, IMAGES)
-    rounds: int = 4
+    rounds: int = 3
 
 
 @contextmanager
@@ -226,16 +226,6 @@ def calibrate_rollouts(workers: list[Any], nodes: int) -> dict[str, float]:
     return found | {"weights_bytes_per_second": round(nodes * heavy / max(heavier.seconds - base.seconds, 1e-9))}
 
 
-def mean_of(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return the means of two calibrations."""
-    return {name: fmean((before[name], after[name])) for name in before}
-
-
-def compared(row: dict[str, Any], predicted: float) -> dict[str, Any]:
-    """Return a row with its prediction."""
-    return {**row, "predicted": round(predicted, 2), "ratio": round(row["seconds"] / predicted, 3)}
-
-
 def simulate(root: Path, size: Size = Size()) -> dict[str, Any]:  # noqa: B008
     """Run the simulation and return its table.
 
@@ -249,7 +239,7 @@ def simulate(root: Path, size: Size = Size()) -> dict[str, Any]:  # noqa: B008
     try:
         nodes = [cluster.add() for _ in range(size.nodes)]
         with connected(cluster):
-            table = {"worker_process_seconds": round(warm_up(size.slots), 3)}
+            table: dict[str, Any] = {"worker_process_seconds": round(warm_up(size.slots), 3)}
             print(f"{time.monotonic() - begin:.0f} s: {size.nodes} nodes, {table}", flush=True)
             table |= simulate_sweeps(root, size, cluster, nodes)
             for _ in range(size.nodes - len(nodes_with_slots())):
@@ -257,7 +247,9 @@ def simulate(root: Path, size: Size = Size()) -> dict[str, Any]:  # noqa: B008
             table |= simulate_rollouts(size)
     finally:
         cluster.close()
-    return {**table, "seconds": round(time.monotonic() - begin)}
+    table = {"nodes": size.nodes, "slots_per_node": size.slots, **table, "seconds": round(time.monotonic() - begin)}
+    predict(table)
+    return table
 
 
 def simulate_sweeps(root: Path, size: Size, cluster: Cluster, nodes: Sequence[Node]) -> dict[str, Any]:
@@ -266,30 +258,20 @@ def simulate_sweeps(root: Path, size: Size, cluster: Cluster, nodes: Sequence[No
     rows, calibrations = [], [calibrate_sweep(root, 2 * size.slots)]
     noticed = calibrate_loss(cluster)
     for slots, runs in (*size.sweeps, (size.nodes * size.slots, size.killed)):
-        costs = calibrations[-1]
-        at = 0.4 * sweep_seconds(_costs(costs), runs, slots)
-        killed = runs is size.killed
         load = os.getloadavg()[0]
-        row = play_sweep(root / "sweep", runs, slots, (at, lost) if killed else None)
+        at = 0.4 * sweep_seconds(_sweep_costs(calibrations[-1:]), runs, slots) if runs is size.killed else None
+        row = play_sweep(root / "sweep", runs, slots, None if at is None else (at, lost))
+        row |= {"load_before": round(load, 1), "killed_after": at, "nodes_killed": 0 if at is None else len(lost)}
+        rows.append(row)
+        print(row, flush=True)
         calibrations.append(calibrate_sweep(root, 2 * size.slots))
-        costs = mean_of(*calibrations[-2:])
-        repeated = noticed + runs.mean / STEPS / 2
-        losses = (Loss(at - costs["opening"], len(lost) * size.slots, repeated),) if killed else ()
-        predicted = costs["opening"] + sweep_seconds(_costs(costs), runs, slots, losses)
-        row |= {"nodes_killed": len(lost) if killed else 0, "load_before": round(load, 1)}
-        rows.append(compared(row, predicted))
-        print(rows[-1], flush=True)
     return {"sweep_costs": calibrations, "seconds_until_a_lost_node_is_noticed": round(noticed, 2), "sweeps": rows}
 
 
-def _costs(calibration: dict[str, float]) -> SweepCosts:
-    return SweepCosts(calibration["run"], calibration["central"], calibration["simulator"])
-
-
 def simulate_rollouts(size: Size) -> dict[str, Any]:
-    """Run the rollout workers, with a calibration before and after them."""
+    """Run the rollout workers, with a calibration for each number of them that is large enough."""
     ids = nodes_with_slots()
-    rows, calibrations, measured = [], [], []
+    rows, calibrations = [], []
     for count in size.workers:
         workers = start_workers(count, ids)
         some = workers[: 2 * len(ids)]
@@ -298,27 +280,48 @@ def simulate_rollouts(size: Size) -> dict[str, Any]:
         for task in size.tasks:
             load = os.getloadavg()[0]
             seconds = fmean(played.seconds for played in play_rounds(workers, task.round(), size.rounds))
-            measured.append((task, count, seconds, load))
+            row = {"task": task.name, "workers": count, "seconds": round(seconds, 3), "load_before": round(load, 1)}
+            rows.append(row)
+            print(row, flush=True)
         for worker in workers:
             ray.kill(worker)
         time.sleep(1.0)
-    names = ("call", "bytes_per_second", "weights_bytes_per_second")
-    costs = RolloutCosts(**{name: fmean(one[name] for one in calibrations) for name in names})
-    for task, count, seconds, load in measured:
-        one, used = task.round(), min(count, len(ids))
-        row = {"task": task.name, "workers": count, "seconds": round(seconds, 3), "load_before": round(load, 1)}
-        predicted = model.round_seconds(costs, one, count, used)
-        row |= {"efficiency": round(one.worker / seconds, 3), "limit": model.limit_of(costs, one, count, used)}
-        row |= {"predicted_efficiency": round(model.efficiency(costs, one, count, used), 3)}
-        rows.append(compared(row, predicted))
-        print(rows[-1], flush=True)
     return {
         "rollout_costs": calibrations,
-        "rollout_tasks": {
-            task.name: {**task._asdict(), "knee": round(model.knee(costs, task.round()), 1)} for task in size.tasks
-        },
+        "rollout_tasks": {task.name: task._asdict() for task in size.tasks},
         "rollouts": rows,
     }
+
+
+# Predictions
+
+
+def predict(table: dict[str, Any]) -> None:
+    """Put beside each measurement of a table what the model says, from the table's calibrations alone."""
+    nodes, slots_per_node = table["nodes"], table["slots_per_node"]
+    for number, row in enumerate(table["sweeps"]):
+        around = table["sweep_costs"][number : number + 2]
+        costs, runs = _sweep_costs(around), Runs(**row["runs"])
+        opening = fmean(one["opening"] for one in around)
+        losses = []
+        if row["killed_after"] is not None:
+            again = table["seconds_until_a_lost_node_is_noticed"] + runs.mean / STEPS / 2
+            losses.append(Loss(row["killed_after"] - opening, row["nodes_killed"] * slots_per_node, again))
+        _compare(row, opening + sweep_seconds(costs, runs, row["slots"], tuple(losses)))
+    names = ("call", "bytes_per_second", "weights_bytes_per_second")
+    costs = RolloutCosts(**{name: fmean(one[name] for one in table["rollout_costs"]) for name in names})
+    for row in table["rollouts"]:
+        one, used = Task(**table["rollout_tasks"][row["task"]]).round(), min(row["workers"], nodes)
+        _compare(row, model.round_seconds(costs, one, row["workers"], used))
+        row["limit"] = model.limit_of(costs, one, row["workers"], used)
+
+
+def _sweep_costs(calibrations: Sequence[dict[str, float]]) -> SweepCosts:
+    return SweepCosts(**{name: fmean(one[name] for one in calibrations) for name in ("run", "central", "simulator")})
+
+
+def _compare(row: dict[str, Any], predicted: float) -> None:
+    row |= {"predicted": round(predicted, 3), "ratio": round(row["seconds"] / predicted, 3)}
 
 
 def main() -> None:

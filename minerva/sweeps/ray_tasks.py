@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -38,9 +39,9 @@ _KNOCK_SECONDS = 10.0
 _PROBE_SECONDS = 60.0
 _CAPACITY_SECONDS = 2.0  # between two looks at how large the cluster is
 _HEAD_SECONDS = 30.0  # without an answer from the head node; after 60, Ray ends the process without an exception
-_LISTEN_SECONDS = 30.0  # a task asks again after so long whether it should stop
+_LISTEN_SECONDS = 300.0  # a task asks again after so long whether it should stop
 _LISTENERS = 100_000
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 1.0  # between two looks at the bell
 _LOST = (
     exceptions.NodeDiedError,
     exceptions.WorkerCrashedError,
@@ -280,20 +281,48 @@ def _supervise(run: RunFolder, resources: Resources, token: str, bell: Any, prog
         raise ValueError(f"the node {socket.gethostname()} does not share {Path(token).parent}")
     process = start_process(run, resources, program)
     rung = bell.listen.remote(str(run.path), _LISTEN_SECONDS)
-    while True:
-        try:
-            return process.wait(_POLL_SECONDS)
-        except subprocess.TimeoutExpired:
+    with _watched(process) as wait:
+        while (code := wait(_POLL_SECONDS)) is None:
             heard, _ = ray.wait([rung], timeout=0) if rung is not None else ([], None)
-        if heard:
-            try:
-                ringing = ray.get(rung)
-            except exceptions.RayError:  # the sweep itself is gone; Ray is about to end this task
-                rung = None
-                continue
-            rung = None if ringing else bell.listen.remote(str(run.path), _LISTEN_SECONDS)
-            if ringing:
-                process.send_signal(signal.SIGTERM)
+            if heard:
+                try:
+                    ringing = ray.get(rung)
+                except exceptions.RayError:  # the sweep itself is gone; Ray is about to end this task
+                    rung = None
+                    continue
+                rung = None if ringing else bell.listen.remote(str(run.path), _LISTEN_SECONDS)
+                if ringing:
+                    process.send_signal(signal.SIGTERM)
+    return code
+
+
+@contextmanager
+def _watched(process: subprocess.Popen[bytes]) -> Iterator[Callable[[float], int | None]]:
+    """Yield a function that waits for a process, so many seconds, and returns its exit code if it has ended.
+
+    `Popen.wait` looks twenty times per second, which with a run per core adds up to much of one core.
+    """
+
+    def look(seconds: float) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(seconds)
+        return None
+
+    def sleep(seconds: float) -> int | None:
+        end.poll(1000 * seconds)
+        return process.poll()
+
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # not Linux, or an old one
+        yield look
+        return
+    try:
+        end = select.poll()
+        end.register(descriptor, select.POLLIN)
+        yield sleep
+    finally:
+        os.close(descriptor)
 
 
 def _first_line(error: BaseException) -> str:

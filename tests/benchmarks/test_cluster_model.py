@@ -15,6 +15,7 @@ from benchmarks.cluster_model import (
     most_slots,
     receive_seconds,
     round_seconds,
+    runs_per_second,
     shortest_run,
     sweep_seconds,
     tail_seconds,
@@ -22,6 +23,7 @@ from benchmarks.cluster_model import (
 )  # fmt: skip
 
 COSTS = SweepCosts(run=0.5, central=0.01)
+FREE = SweepCosts(run=0.5, central=0.0)
 
 
 def test_the_end_of_a_sweep_waits_for_the_longest_run() -> None:
@@ -30,25 +32,36 @@ def test_the_end_of_a_sweep_waits_for_the_longest_run() -> None:
     assert tail_seconds(Runs(10, 0.0, 0.0)) == 0.0
 
 
-def test_a_sweep_takes_the_work_of_its_slots() -> None:
-    # 100 runs of 10.5 s in 10 slots are 105 s; the last ones end 5 s after that of a mean slot.
-    assert sweep_seconds(COSTS, Runs(100, 10.0, 10.0), slots=10) == 105.0 + 5.0
+def test_slots_wait_for_the_process_that_serves_all() -> None:
+    # One slot: 10.5 s per run. Two: at 10 ms of service, the other is found there with probability 0.01 / 10.5.
+    assert runs_per_second(COSTS, run=10.0, slots=1) == pytest.approx(1 / 10.5)
+    waiting = 0.01 / 10.5
+    assert runs_per_second(COSTS, run=10.0, slots=2) == pytest.approx(2 / (10.49 + 0.01 * (1 + waiting)))
+    # Few slots hardly wait, and many do nothing else: 100 runs per second at 10 ms each.
+    assert runs_per_second(COSTS, run=9.5, slots=100) == pytest.approx(10.0, rel=0.002)
+    assert runs_per_second(COSTS, run=9.5, slots=10_000) == pytest.approx(100.0)
+    assert runs_per_second(SweepCosts(0.5, 0.01, simulator=0.1), run=9.5, slots=1000) == pytest.approx(10.0)
 
 
-def test_short_runs_wait_for_the_process_that_serves_all() -> None:
-    # 10,000 runs at 10 ms each are 100 s, and the last one takes 1.5 s; 1,000 slots would be done after 15 s.
-    assert sweep_seconds(COSTS, Runs(10_000, 1.0, 1.0), slots=1000) == pytest.approx(100.0 + 1.5)
-    assert shortest_run(COSTS, slots=1000) == pytest.approx(9.5) and shortest_run(COSTS, slots=10) == 0.0
-    assert most_slots(COSTS, run=9.5) == pytest.approx(1000)
-    # One machine that simulates all nodes is what limits first.
-    assert sweep_seconds(SweepCosts(0.5, 0.01, simulator=0.1), Runs(100, 0.0, 0.0), 100) == pytest.approx(10.5)
+def test_between_few_slots_and_many_there_are_fewer_than_both_limits_say() -> None:
+    # 1,000 slots would end 100 runs per second, as many as the process can serve.
+    assert most_slots(COSTS, run=9.5) == pytest.approx(1000) and shortest_run(COSTS, 1000) == pytest.approx(9.5)
+    assert 95.0 < runs_per_second(COSTS, run=9.5, slots=1000) < 100.0
+    assert shortest_run(COSTS, slots=10) == 0.0
+
+
+def test_a_sweep_takes_the_work_of_its_slots_and_the_wait_for_the_last_run() -> None:
+    # 100 runs of 10.5 s in 10 slots are 105 s (nothing to serve); the last ones end 5 s after that of a mean slot.
+    assert sweep_seconds(FREE, Runs(100, 10.0, 10.0), slots=10) == pytest.approx(105.0 + 5.0)
+    # 10,000 runs at 10 ms each are 100 s.
+    assert sweep_seconds(COSTS, Runs(10_000, 0.1, 0.1), slots=1000) == pytest.approx(100.0 + 0.05)
 
 
 def test_a_lost_node_costs_its_slots_from_then_on_and_what_is_repeated() -> None:
-    # 1,050 s of work; 2 of 10 slots are lost after 30 s, when they have done 60 s, and 2 times 5 s are done again:
-    # the 8 others have 1,000 s left to do.
+    # 1,050 s of work; 2 of 10 slots are lost after 30 s, when 300 s are done, of which 2 times 5 s are repeated: the 8
+    # others have 760 s left to do.
     lost = (Loss(at=30.0, slots=2, repeated=5.0),)
-    assert sweep_seconds(COSTS, Runs(100, 10.0, 10.0), slots=10, losses=lost) == 1000.0 / 8 + 5.0
+    assert sweep_seconds(FREE, Runs(100, 10.0, 10.0), 10, lost) == pytest.approx(30.0 + 760.0 / 8 + 5.0)
 
 
 def test_the_file_system_serves_all_runs() -> None:
