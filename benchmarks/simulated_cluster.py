@@ -130,7 +130,7 @@ def play_sweep(out: Path, runs: Runs, slots: int, kill: tuple[float, Sequence[No
     ]  # fmt: skip
     executor = RayExecutor(None, slots, Resources(), PROGRAM)
     sweep = Sweep("simulated", planned, out, executor, Resources())
-    timer = threading.Timer(kill[0], lambda: [node.kill() for node in kill[1]]) if kill else None
+    timer = threading.Timer(kill[0], _kill, (kill[1],)) if kill else None
     if timer is not None:
         timer.start()
     begin, processor = time.monotonic(), time.process_time()
@@ -155,6 +155,11 @@ def play_sweep(out: Path, runs: Runs, slots: int, kill: tuple[float, Sequence[No
     }
     shutil.rmtree(out)
     return found
+
+
+def _kill(nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        node.kill()
 
 
 def calibrate_sweep(root: Path, slots: int) -> dict[str, float]:
@@ -309,11 +314,11 @@ def predict(table: dict[str, Any]) -> None:
             losses.append(Loss(row["killed_after"] - opening, row["nodes_killed"] * slots_per_node, again))
         _compare(row, opening + sweep_seconds(costs, runs, row["slots"], tuple(losses)))
     names = ("call", "bytes_per_second", "weights_bytes_per_second")
-    costs = RolloutCosts(**{name: fmean(one[name] for one in table["rollout_costs"]) for name in names})
+    serving = RolloutCosts(**{name: fmean(one[name] for one in table["rollout_costs"]) for name in names})
     for row in table["rollouts"]:
         one, used = Task(**table["rollout_tasks"][row["task"]]).round(), min(row["workers"], nodes)
-        _compare(row, model.round_seconds(costs, one, row["workers"], used))
-        row["limit"] = model.limit_of(costs, one, row["workers"], used)
+        _compare(row, model.round_seconds(serving, one, row["workers"], used))
+        row["limit"] = model.limit_of(serving, one, row["workers"], used)
 
 
 def _sweep_costs(calibrations: Sequence[dict[str, float]]) -> SweepCosts:

@@ -155,7 +155,7 @@ DIRECTIVES: dict[str, Callable[[str, str], str]] = {
     "shortfalls": tables.shortfalls,
     "curves": tables.curves,
     "time shares": speed.time_shares,
-    "scale": scale.table,
+    "scale": scale.part,
 }
 
 

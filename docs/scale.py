@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks import cluster_model as model
 from benchmarks.cluster_model import RolloutCosts, SweepCosts, Task
+from docs.figures import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 
 RESULTS = Path(__file__).parent.parent / "benchmarks/results/simulated_cluster.json"
 WORKERS = (10, 100, 1000)
@@ -19,11 +22,14 @@ NODES, RUNS = 100, 10_000
 HEARTBEAT, LOG_ROWS, CHECKPOINT, LOOKS = 10.0, 10.0, 600.0, 200.0
 
 
-def table(name: str, uri: str) -> str:
-    """Make one of the tables."""
-    if name not in _TABLES:
-        raise ValueError(f"there is no {name!r}, only {', '.join(_TABLES)}")
-    head, *rows = _TABLES[name](json.loads(RESULTS.read_text(encoding="utf-8")))
+def part(name: str, uri: str) -> str:
+    """Make one of the tables, or the figure."""
+    if name not in (*_TABLES, _CURVES):
+        raise ValueError(f"there is no {name!r}, only {', '.join((*_TABLES, _CURVES))}")
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    if name == _CURVES:
+        return f'<div class="curves">\n{"".join(_curve(found, task) for task in tasks(found))}</div>'
+    head, *rows = _TABLES[name](found)
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -76,6 +82,7 @@ def _large_sweep(found: dict[str, Any]) -> Iterator[list[str]]:
         ]  # fmt: skip
 
 
+_CURVES = "rollout curves"
 _TABLES: dict[str, Callable[[dict[str, Any]], Iterator[list[str]]]] = {
     "measured sweeps": _measured_sweeps,
     "measured rollouts": _measured_rollouts,
@@ -84,18 +91,53 @@ _TABLES: dict[str, Callable[[dict[str, Any]], Iterator[list[str]]]] = {
 }
 
 
+def _curve(found: dict[str, Any], task: Task) -> str:
+    """Draw the model's curve and what was measured: steps per second as workers that wait for nothing, by workers."""
+    one, nodes = task.round(), found["nodes"]
+    names = ("call", "bytes_per_second", "weights_bytes_per_second")
+    costs = RolloutCosts(**{name: fmean(one[name] for one in found["rollout_costs"]) for name in names})
+
+    def share(workers: int) -> float:
+        return workers * model.efficiency(costs, one, workers, min(workers, nodes))
+
+    dots = [
+        (row["workers"], row["workers"] * one.worker / row["seconds"])
+        for row in found["rollouts"]
+        if row["task"] == task.name
+    ]
+    last = 2 * max(workers for workers, _ in dots)
+    high = 1.1 * max(share(last), *(value for _, value in dots))
+
+    def at(workers: float, value: float) -> tuple[str, str]:
+        x = LEFT + math.log(workers) / math.log(last) * (WIDTH - LEFT - RIGHT)
+        return f"{x:.1f}", f"{TOP + (1 - value / high) * (HEIGHT - TOP - BOTTOM):.1f}"
+
+    counts = sorted({round(last ** (k / 40)) for k in range(41)})
+    points = " ".join(",".join(at(workers, share(workers))) for workers in counts)
+    circles = "".join('<circle class="curves__dot" cx="{}" cy="{}" r="3"/>'.format(*at(*dot)) for dot in dots)
+    return (
+        f"<figure><figcaption>{task.name}: as many workers that never wait, by workers</figcaption>"
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Speed by number of workers, {task.name}">'
+        f'<line class="curves__axis" x1="{LEFT}" y1="{HEIGHT - BOTTOM}" x2="{WIDTH - RIGHT}" y2="{HEIGHT - BOTTOM}"/>'
+        f'<line class="curves__axis" x1="{LEFT}" y1="{TOP}" x2="{LEFT}" y2="{HEIGHT - BOTTOM}"/>'
+        f'<polyline class="curves__mean" points="{points}"/>{circles}'
+        f'<text x="{LEFT - 5}" y="{TOP + 7}" text-anchor="end">{high:.0f}</text>'
+        f'<text x="{LEFT - 5}" y="{HEIGHT - BOTTOM}" text-anchor="end">0</text>'
+        f'<text x="{LEFT}" y="{HEIGHT - 5}">1</text>'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 5}" text-anchor="end">{last} workers</text></svg></figure>\n'
+    )
+
+
 def sweep_costs(found: dict[str, Any]) -> SweepCosts:
     """Return the costs on a cluster of real machines: what the sweep's process does, and how a run starts."""
-    calibrations = found["sweep_costs"]
-    mean = {name: sum(one[name] for one in calibrations) / len(calibrations) for name in ("run", "central")}
-    return SweepCosts(**mean)
+    return SweepCosts(**{name: fmean(one[name] for one in found["sweep_costs"]) for name in ("run", "central")})
 
 
 def rollout_costs(found: dict[str, Any]) -> RolloutCosts:
     """Return the costs on a cluster of real machines: the learner's process, and the slower of it and the network."""
     calibrations = found["rollout_costs"]
-    call = sum(one["learner_call"] for one in calibrations) / len(calibrations)
-    per_byte = sum(1 / one["learner_bytes_per_second"] for one in calibrations) / len(calibrations)
+    call = fmean(one["learner_call"] for one in calibrations)
+    per_byte = fmean(1 / one["learner_bytes_per_second"] for one in calibrations)
     return RolloutCosts(call, 1 / max(per_byte, 1 / NETWORK), weights_bytes_per_second=NETWORK)
 
 

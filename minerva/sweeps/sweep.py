@@ -133,9 +133,9 @@ class Sweep:
                 closing.callback(_remove_empty, self._folder)  # where the executor refuses
             closing.callback(lock.release)
             lock.acquire()
-            self._read_earlier()
             closing.callback(self._executor.close)
             self._executor.open(self._folder)
+            self._read_earlier()  # which may begin a study; not where nothing can be started
             self._write_plan()
             self._catch_signals(closing)
             self._display.open(self.status)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
 from docs import scale
+from docs.figures import BOTTOM, HEIGHT, RIGHT, TOP, WIDTH
 
 FOUND = {
     "sweep_costs": [{"run": 0.4, "central": 0.002}, {"run": 0.6, "central": 0.004}],
@@ -15,7 +17,13 @@ FOUND = {
             "predicted": 350.4, "seconds": 360.6, "ratio": 1.029,
         }
     ],
-    "rollout_costs": [{"learner_call": 0.001, "learner_bytes_per_second": 2.5e9}],
+    "nodes": 10,
+    "rollout_costs": [
+        {
+            "learner_call": 0.001, "learner_bytes_per_second": 2.5e9,
+            "call": 0.005, "bytes_per_second": 1e9, "weights_bytes_per_second": 1e9,
+        }
+    ],
     "rollout_tasks": {
         "images": {
             "name": "images", "steps": 100, "environments": 10, "bytes_per_step": 25_000, "parameters": 0,
@@ -36,7 +44,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(name: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in scale.table(name, "").splitlines()[2:]]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in scale.part(name, "").splitlines()[2:]]
 
 
 def test_what_was_measured_stands_beside_what_was_predicted() -> None:
@@ -59,6 +67,19 @@ def test_the_knee_is_where_the_learner_takes_as_long_as_the_workers() -> None:
     ]  # fmt: skip
 
 
+def test_measured_points_are_drawn_on_the_curve() -> None:
+    (figure,) = ET.fromstring(scale.part("rollout curves", ""))
+    drawing = figure[1]
+    dots = [dict(part.attrib) for part in drawing if part.tag == "circle"]
+    curve = [tuple(map(float, point.split(","))) for point in drawing[2].attrib["points"].split()]
+    # A worker takes 1 s. With 10 a round took 1 s, with 100 it took 2.2 s. With 200 it takes 1 + 200 · 0.12 s.
+    high, room = 1.1 * 100 / 2.2, HEIGHT - TOP - BOTTOM
+    assert [float(dot["cy"]) for dot in dots] == pytest.approx(
+        [TOP + (1 - 100 / 2.2 / high) * room, TOP + (1 - 10 / high) * room], abs=0.1
+    )
+    assert curve[-1] == pytest.approx((WIDTH - RIGHT, TOP + (1 - 200 / 25 / high) * room), abs=0.1)
+
+
 def test_another_table_is_refused() -> None:
     with pytest.raises(ValueError, match="there is no 'small sweep', only measured sweeps, "):
-        scale.table("small sweep", "")
+        scale.part("small sweep", "")

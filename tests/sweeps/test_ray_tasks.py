@@ -189,6 +189,15 @@ def test_without_a_cluster_it_says_how_to_start_one(tmp_path: Path, address: str
         )  # fmt: skip
 
 
+def test_a_search_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
+    """Otherwise its study would refuse another search there."""
+    pytest.importorskip("optuna")
+    spec = {"algorithms": ["ppo"], "envs": ["Pendulum-v1"], "seeds": "1", "search": {"gamma": {"low": 0.9, "high": 1}}}
+    with pytest.raises(ValueError, match=r"^address: there is no Ray cluster at .*`ray start --head`"):
+        minerva.tune(spec, out=tmp_path / "out", on="ray", address=f"127.0.0.1:{free_port()}", console=False)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_simulated_sweep_ends_although_a_node_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     from benchmarks.simulated_cluster import connected, play_sweep
 

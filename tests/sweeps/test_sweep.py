@@ -20,7 +20,7 @@ from minerva.sweeps.executor import Ended, Executor, RunFolder
 from minerva.sweeps.expansion import PlannedRun
 from minerva.sweeps.local import LocalExecutor
 from minerva.sweeps.spec import Resources
-from minerva.sweeps.status import SweepStatus, read_progress
+from minerva.sweeps.status import Progress, SweepStatus, read_progress
 from minerva.sweeps.sweep import Sweep, SweepResult
 from minerva.utils.folder_lock import FolderLock, LockedError
 
@@ -228,7 +228,12 @@ def test_what_a_finished_run_costs_does_not_grow_with_the_number_of_runs(
 ) -> None:
     """A thousand runs in five hundred slots: at each end, the logs of the other runs stay closed."""
     read: list[Path] = []
-    monkeypatch.setattr(sweeping, "read_progress", lambda folder: read.append(folder) or read_progress(folder))
+
+    def counted(folder: Path) -> Progress | None:
+        read.append(folder)
+        return read_progress(folder)
+
+    monkeypatch.setattr(sweeping, "read_progress", counted)
     runs = [planned(f"v{k}") for k in range(1000)]
     begin = time.monotonic()
     result = Sweep("mine", runs, tmp_path, InstantExecutor(500), Resources(), display=Display()).run()
