@@ -23,6 +23,8 @@ _ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
     # On a busy machine, a worker process may take longer to start than the minute that Ray allows.
     "RAY_worker_register_timeout_seconds": "300",
+    # By default workers, and runs with them, give way to all other processes: their sleep would take longer.
+    "RAY_worker_niceness": "0",
     # Each node reports on this machine, which they share.
     "REPORTER_UPDATE_INTERVAL_MS": "60000",
 }

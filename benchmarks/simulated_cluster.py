@@ -68,7 +68,7 @@ class Size(NamedTuple):
         (100, Runs(400, 0.0, 1.0)),
     )
     """Slots that are used, and runs."""
-    killed: Runs = Runs(2000, 10.0, 20.0)
+    killed: Runs = Runs(2000, 8.0, 16.0)
     """The runs during which one node in ten is killed."""
     workers: tuple[int, ...] = (1, 10, 30, 100)
     tasks: tuple[Task, ...] = (CONTROL, IMAGES)
@@ -247,6 +247,7 @@ def simulate(root: Path, size: Size = Size()) -> dict[str, Any]:  # noqa: B008
             table: dict[str, Any] = {"worker_process_seconds": round(warm_up(size.slots), 3)}
             print(f"{time.monotonic() - begin:.0f} s: {size.nodes} nodes, {table}", flush=True)
             table |= simulate_sweeps(root, size, cluster, nodes)
+            print(json.dumps(table), flush=True)
             for _ in range(size.nodes - len(nodes_with_slots())):
                 cluster.add()
             table |= simulate_rollouts(size)
