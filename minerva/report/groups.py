@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from minerva.report.runs import RunRecord
+from minerva.trainers.config import FREE_FIELDS
 
-SAME_RESULT = frozenset(
-    {
-        "address", "checkpoint_interval", "checkpoint_minutes", "compile", "console", "eval_episodes", "eval_interval",
-        "full_tensorboard_log", "log_interval", "num_workers", "pool_threads", "tensorboard", "torch_threads",
-        "vectorization", "wandb", "wandb_project",
-    }
-)  # fmt: skip
+SAME_RESULT = FREE_FIELDS | {
+    "compile", "eval_episodes", "eval_interval", "log_interval", "pool_threads", "torch_threads",
+}  # fmt: skip
 """Fields that do not change what a run learns, but for rounding: runs that differ in them are one experiment."""
 _NAMES = {"vmpo": "V-MPO"}  # names that are not just upper case
 _SCHEDULES = ("lin_", "cos_", "exp_")
