@@ -85,3 +85,18 @@ def test_presets_with_a_note_and_the_settings_of_another_are_shown_so(
     assert "| `X` | 5 | not tried<br>Less &lt; more. | `b = [1, 2]` |" in page
     assert "| `Y` | 5 | not tried | all those of `X` |" in page
     assert "| `Z` | 7 | not tried | only those of all tasks |" in page
+
+
+def test_tasks_without_a_preset_have_each_seed_at_both_budgets() -> None:
+    head, _, *rows = summary.general_table().splitlines()
+    columns = [cell.strip() for cell in head.strip("|").split("|")]
+    assert columns[:3] == ["task", "steps", "PPO, defaults"]
+    ours = columns.index("V-MPO, general preset")
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [row[1] for row in cells] == ["100,000", "300,000"] * 5
+    folder = summary.HERE / "results" / "general" / "after" / "vmpo" / "Pusher-v5"
+    curves = [summary.read(folder / f"seed{seed}.csv") for seed in (401, 402, 403)]
+    (early, late) = [row[ours] for row in cells if row[0] == "Pusher-v5"]
+    for cell, step in ((early, "100352"), (late, "299008")):
+        points = [next(point for point in curve if point["step"] == step) for curve in curves]
+        assert cell == ", ".join(f"{float(point['return_mean']):.0f}" for point in points)
